@@ -1,0 +1,58 @@
+# One command each, the same here and in CI. Every target sets up its own environment in .venv.
+#
+#   make demo     the story of the runtime, offline, in under a minute
+#   make test     the tests                      (TESTS="tests/pure -k fold" runs a part)
+#   make check    format, lint, types
+#   make bench    the benchmarks                 (BENCH=name runs one)
+#   make clean    remove the environment, caches and what was built
+#
+# Another interpreter: make test PYTHON=python3.13
+
+PYTHON ?= python3
+VENV   ?= .venv
+TESTS  ?=
+BENCH  ?=
+
+BIN  := $(VENV)/bin
+PIP  := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PINS := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := test
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/core.stamp
+	@$(BIN)/callboard demo
+
+test: $(VENV)/dev.stamp
+	@$(BIN)/python -m pytest $(TESTS)
+
+check: $(VENV)/dev.stamp
+	@echo "format"; $(BIN)/ruff format --check .
+	@echo "lint";   $(BIN)/ruff check .
+	@echo "types";  $(BIN)/mypy
+
+bench: $(VENV)/dev.stamp
+	@$(BIN)/callboard bench $(BENCH)
+
+clean:
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The demo needs the core alone; everything else needs the dev extra, which brings the core with it.
+$(VENV)/core.stamp: $(PINS)
+	@$(MAKE) --no-print-directory $(VENV)/bin/python
+	@echo "callboard: installing the core into $(VENV) (once; some seconds) ..."
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(PINS)
+	@$(MAKE) --no-print-directory $(VENV)/bin/python
+	@echo "callboard: installing the core and the dev extra into $(VENV) (once; about a minute) ..."
+	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $@ $(VENV)/core.stamp
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "callboard needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 | tail -n 1); try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
+	  exit 2; }
+	@$(PYTHON) -m venv $(VENV)

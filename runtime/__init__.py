@@ -1,0 +1,1 @@
+"""Callboard's runtime package."""
