@@ -1,0 +1,101 @@
+"""Restart arithmetic in OTP's words: ChildSpec, Intensity, and the pure decisions about a child that ended."""
+
+import enum
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
+Strategy: TypeAlias = Literal["one_for_one", "rest_for_one", "one_for_all"]
+Exit: TypeAlias = Literal["normal", "shutdown", "passivated", "crashed"]
+
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 2.0
+
+
+@attrs.frozen
+class ChildSpec:
+    """How a supervisor starts one child, when it restarts it, and how many seconds its shutdown may take.
+
+    `start` is an async function without arguments that runs for as long as the child lives.
+    """
+
+    id: str
+    start: Callable[[], Awaitable[Any]]
+    restart: Restart = "permanent"
+    shutdown_s: float = 5.0
+    kind: Literal["actor", "supervisor"] = "actor"
+
+
+@attrs.frozen
+class Intensity:
+    """At most `restarts_max` restarts within any `period_s` seconds (Elixir's defaults: 3 in 5 s)."""
+
+    restarts_max: int = 3
+    period_s: float = 5.0
+
+
+class Decision(enum.Enum):
+    """What to do about a child that ended."""
+
+    RESTART = "restart"
+    FORGET = "forget"
+    ESCALATE = "escalate"
+
+
+# restart type x exit -> is it started again? "shutdown" and "passivated" are ends on purpose, never counted.
+RESTARTS: tuple[tuple[Restart, Exit, bool], ...] = (
+    ("permanent", "normal", True),
+    ("permanent", "crashed", True),
+    ("permanent", "shutdown", True),
+    ("permanent", "passivated", False),
+    ("transient", "normal", False),
+    ("transient", "crashed", True),
+    ("transient", "shutdown", False),
+    ("transient", "passivated", False),
+    ("temporary", "normal", False),
+    ("temporary", "crashed", False),
+    ("temporary", "shutdown", False),
+    ("temporary", "passivated", False),
+)
+_AGAIN = frozenset((restart, exit) for restart, exit, again in RESTARTS if again)
+
+
+def on_exit(
+    restart: Restart, exit: Exit, past: Sequence[float], now_s: float, intensity: Intensity
+) -> tuple[Decision, tuple[float, ...]]:
+    """The decision, and the restarts to remember (seconds, oldest first).
+
+    `past` are the earlier restarts of the same supervisor. A restart that would be one too many within the period
+    escalates, and is not remembered.
+    """
+    recent = tuple(at for at in past if now_s - at < intensity.period_s)
+    if (restart, exit) not in _AGAIN:
+        return Decision.FORGET, recent
+    if len(recent) >= intensity.restarts_max:
+        return Decision.ESCALATE, recent
+    return Decision.RESTART, (*recent, now_s)
+
+
+def affected(strategy: Strategy, ids: Sequence[str], ended: str) -> tuple[str, ...]:
+    """The children to end and start again with `ended`, in start order; they are ended in reverse order."""
+    at = ids.index(ended)
+    match strategy:
+        case "one_for_one":
+            return (ended,)
+        case "rest_for_one":
+            return tuple(ids[at:])
+        case "one_for_all":
+            return tuple(ids)
+
+
+def backoff_s(restarts: int, jitter: float) -> float:
+    """Seconds to wait before restart number `restarts` (from 1) in the period; `jitter` in 0..1 spreads it by half.
+
+    The first restart waits nothing, as in OTP; later ones double from BACKOFF_FIRST_S up to BACKOFF_MAX_S.
+    """
+    if restarts <= 1:
+        return 0.0
+    full = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(restarts - 2, 30))
+    return full * (0.5 + 0.5 * jitter)

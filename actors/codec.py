@@ -1,0 +1,87 @@
+"""Codec: events to bytes and back, and envelopes to JSON lines; the only place that knows the written form."""
+
+from typing import Any
+
+import msgspec
+
+from callboard.actors.errors import LogError, UsageError
+from callboard.actors.events import CORE_EVENTS, Envelope, Event, Unknown
+from callboard.actors.facts import PLUGIN_EVENTS
+
+_IGNORABLE = b',"ignorable":true}'
+
+
+class _Head(msgspec.Struct):
+    type: str
+    ignorable: bool = False
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    seq: int
+    at_ms: int
+    event: msgspec.Raw
+    turn: int | None = None
+    session: str = ""
+
+
+class Codec:
+    """Encodes each event once, as JSON tagged with its `type`; refuses kinds it does not know.
+
+    Unknown kinds are read as `Unknown` when the record says `ignorable`. Raises `LogError` on any other bytes.
+    """
+
+    def __init__(self, extra: tuple[type[Event], ...] = ()) -> None:
+        kinds: dict[str, type[Event]] = {}
+        for event in (*CORE_EVENTS, *PLUGIN_EVENTS, *extra):
+            tag = event.__struct_config__.tag
+            if not isinstance(tag, str) or kinds.setdefault(tag, event) is not event:
+                raise UsageError(f"event kind {tag!r} is taken by {kinds[str(tag)].__name__}: rename {event.__name__}.")
+        self.kinds = kinds
+        union: Any = None
+        for event in kinds.values():
+            union = event if union is None else union | event
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder(union).decode
+        self._head = msgspec.json.Decoder(_Head).decode
+        self._line = msgspec.json.Decoder(_Line).decode
+
+    def encode(self, event: Event) -> bytes:
+        """The written form; raises whatever msgspec raises for a value that has none."""
+        body = self._encode(event)
+        return body[:-1] + _IGNORABLE if event.ignorable else body
+
+    def decode(self, body: bytes) -> Event:
+        """The event; `LogError` names the kind when it is unknown and not ignorable."""
+        try:
+            event: Event = self._decode(body)
+            return event
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            return self._unknown(body, error)
+
+    def _unknown(self, body: bytes, error: Exception) -> Event:
+        try:
+            head = self._head(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            raise LogError(f"a record is not an event: {error}; first bytes {body[:60]!r}.") from None
+        if head.type in self.kinds:
+            raise LogError(f"a {head.type} record does not fit its event: {error}.") from None
+        if head.ignorable:
+            return Unknown(head.type, body)
+        raise LogError(
+            f"event kind {head.type!r} is unknown: install the plugin or the newer version that wrote it."
+        ) from None
+
+    def to_line(self, envelope: Envelope) -> bytes:
+        """One JSON object without a newline: session, seq, at_ms, turn, event."""
+        event = envelope.event
+        body = event.body if isinstance(event, Unknown) else self.encode(event)
+        line = _Line(envelope.seq, envelope.at_ms, msgspec.Raw(body), envelope.turn, envelope.session)
+        return self._encode(line)
+
+    def from_line(self, line: bytes, session: str = "") -> Envelope:
+        """The envelope of one exported line; `session` replaces the recorded id when given."""
+        try:
+            raw = self._line(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise LogError(f"a line is not an envelope: {error}; first bytes {line[:60]!r}.") from None
+        return Envelope(session or raw.session, raw.seq, raw.at_ms, raw.turn, self.decode(bytes(raw.event)))

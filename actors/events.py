@@ -1,0 +1,324 @@
+"""The facts of a session: Event, the core events, and the Envelope around one."""
+
+import re
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+Receipt: TypeAlias = Literal[
+    "completed", "failed", "rejected", "interrupted", "abandoned", "not_started", "outcome_unknown"
+]
+Outcome: TypeAlias = Literal["completed", "failed", "rejected", "interrupted"]
+Cause: TypeAlias = Literal["interrupted", "replaced", "parent", "budget", "shutdown", "review_ended"]
+TurnKind: TypeAlias = Literal["regular", "compact", "review"]
+StartKind: TypeAlias = Literal["user", "automatic", "recovery"]
+TurnReason: TypeAlias = Literal["completed", "aborted", "blocked", "interrupted"]
+Effect: TypeAlias = Literal["none", "idempotent", "once"]
+Ending: TypeAlias = Literal["graceful", "cancelled", "abandoned"]
+Role: TypeAlias = Literal["user", "developer"]
+
+
+def kind_of(name: str) -> str:
+    """`TurnStarted` -> `turn_started`: the tag of an event on the log."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A plain immutable value inside events: no identity, compared whole."""
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="type", tag=kind_of):
+    """One fact on a session's log; past tense, whole new values, fields only ever added with a default.
+
+    `ignorable = True` on a subclass lets a build that does not know the event read past it.
+    """
+
+    ignorable: ClassVar[bool] = False
+
+
+class Usage(Value, frozen=True):
+    """Tokens of model requests, and their price in US dollars where a price is known."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cost_usd: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Input and output tokens together."""
+        return self.input + self.output
+
+    def plus(self, other: "Usage") -> "Usage":
+        """Field by field sum."""
+        return Usage(
+            self.input + other.input,
+            self.cached + other.cached,
+            self.output + other.output,
+            self.reasoning + other.reasoning,
+            self.cost_usd + other.cost_usd,
+        )
+
+    def minus(self, other: "Usage") -> "Usage":
+        """Field by field difference, never below zero."""
+        return Usage(
+            max(0, self.input - other.input),
+            max(0, self.cached - other.cached),
+            max(0, self.output - other.output),
+            max(0, self.reasoning - other.reasoning),
+            max(0.0, self.cost_usd - other.cost_usd),
+        )
+
+
+class Call(Value, frozen=True):
+    """One tool call a model asked for.
+
+    `arguments` is the model's JSON text, or the decoded object. An empty `id` is filled in by the turn.
+    `kind` is `function` or `custom`. `flaw` says why the arguments could not be taken as they came.
+    """
+
+    name: str
+    arguments: Any = msgspec.field(default_factory=dict)
+    id: str = ""
+    kind: str = "function"
+    flaw: str = ""
+
+
+class Message(Value, frozen=True):
+    """One input to a session; `source` is user, steer, schedule, goal, agent:PATH, notice, marker or shell."""
+
+    id: str
+    text: str
+    source: str = "user"
+
+
+class CallReceipt(Value, frozen=True):
+    """What became of one call: `receipt` says how it ended, after `seconds`."""
+
+    call: str
+    tool: str
+    receipt: Receipt
+    seconds: float = 0.0
+
+
+class Policy(Value, frozen=True):
+    """What a session hands down to its children; a child can only be stricter."""
+
+    depth_max: int = 3
+    running_max: int = 8
+    breadth_max: int = 16
+    spawned_max: int = 256
+
+
+class SessionOpened(Event, frozen=True):
+    """First event of every log: the session's place in its tree and what it was created with."""
+
+    parent: str | None = None
+    root: str = ""
+    depth: int = 0
+    path: str = "/root"
+    policy: Policy = Policy()
+    system: str | None = None
+    model: str | None = None
+    title: str | None = None
+
+
+class MessageQueued(Event, frozen=True):
+    """Input was accepted and waits for a turn; `given` when the sender chose the id (a repeat is dropped).
+
+    `seq` is the event's own number and `turn` the turn it starts at once: the answer the sender got.
+    """
+
+    id: str
+    text: str
+    source: str = "user"
+    given: bool = False
+    seq: int = -1
+    turn: int | None = None
+
+
+class MessageWithdrawn(Event, frozen=True):
+    """Queued input was taken back before any turn claimed it."""
+
+    id: str
+
+
+class MessagesClaimed(Event, frozen=True):
+    """Queued input left the queue and entered history; `messages` when a hook changed what enters."""
+
+    ids: tuple[str, ...]
+    messages: tuple[Message, ...] | None = None
+
+
+class QueueParked(Event, frozen=True):
+    """After an interrupt or an error queued input waits (`parked`) until the user speaks again."""
+
+    parked: bool
+
+
+class NoteAdded(Event, frozen=True):
+    """A message entered history that nobody queued: the abort marker, a hook's context, a plugin's note."""
+
+    text: str
+    role: Role = "developer"
+    source: str = "notice"
+
+
+class TurnStarted(Event, frozen=True):
+    """A task began; turns are numbered from 1 and never nest."""
+
+    turn: int
+    kind: TurnKind = "regular"
+    start: StartKind = "user"
+
+
+class StepStarted(Event, frozen=True):
+    """One model request and its tools began; steps are numbered from 1 inside a turn."""
+
+    turn: int
+    step: int
+
+
+class StepEnded(Event, frozen=True):
+    """A step is over; `overhead_s` is its time without model and tools, in seconds."""
+
+    turn: int
+    step: int
+    overhead_s: float = 0.0
+
+
+class ModelSaid(Event, frozen=True):
+    """What the model answered; `interrupted` marks text that was cut, `seconds` how long the request took."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    interrupted: bool = False
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    provider: str = "scripted"
+    truncated: bool = False
+
+
+class ModelFailed(Event, frozen=True):
+    """A model request ended in an error after `seconds`; `retryable` when another attempt may follow."""
+
+    error: str
+    retryable: bool = False
+    seconds: float = 0.0
+    provider: str = "scripted"
+
+
+class ToolCalled(Event, frozen=True):
+    """A call passed hooks and policy; its handler runs next. `arguments` are what the handler gets."""
+
+    call: str
+    name: str
+    arguments: Any
+    effect: Effect = "once"
+
+
+class ToolReturned(Event, frozen=True):
+    """The one result of a call: its receipt, what the model reads, and how many seconds it took."""
+
+    call: str
+    receipt: Receipt
+    outcome: Outcome | None
+    text: str
+    seconds: float = 0.0
+    name: str = ""
+
+
+class ControlCallEnded(Event, frozen=True):
+    """The one fact of an admitted control-tool call: who, when, how it ended; never an argument or an output."""
+
+    call: str
+    cell: str | None
+    tool: str
+    started_ms: int
+    completed_ms: int
+    outcome: Outcome
+
+
+class AbortRequested(Event, frozen=True):
+    """Somebody asked for the end of the running turn; the first cause wins."""
+
+    turn: int
+    cause: Cause
+
+
+class TurnEnded(Event, frozen=True):
+    """The one end of a turn: why, what was said last, one receipt for each call, and what it used.
+
+    Times are wall milliseconds UTC; `first_token_ms`, `abort_s` and `ending` are None where there was none.
+    """
+
+    turn: int
+    reason: TurnReason
+    cause: Cause | None = None
+    last_message: str | None = None
+    error: str | None = None
+    receipts: tuple[CallReceipt, ...] = ()
+    usage: Usage = Usage()
+    steps: int = 0
+    tool_calls: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+    first_token_ms: int | None = None
+    open_steps: int = 0
+    live_children: int = 0
+    truncated: bool = False
+    kind: TurnKind = "regular"
+    abort_s: float | None = None
+    ending: Ending | None = None
+
+
+class HookFailed(Event, frozen=True):
+    """A hook broke; `blocked` when its configuration makes that a refusal."""
+
+    hook: str
+    error: str
+    blocked: bool = False
+
+
+class SessionStopped(Event, frozen=True):
+    """The session was stopped on purpose; a later open starts it again."""
+
+
+class Unknown(Event, frozen=True):
+    """An ignorable event of a kind this build does not know; kept as the bytes it came in."""
+
+    name: str
+    body: bytes
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False):
+    """An event in its place: the session's id, its number from 0, wall milliseconds UTC, and the turn it fell in."""
+
+    session: str
+    seq: int
+    at_ms: int
+    turn: int | None
+    event: Event
+
+
+CORE_EVENTS: tuple[type[Event], ...] = (
+    SessionOpened,
+    MessageQueued,
+    MessageWithdrawn,
+    MessagesClaimed,
+    QueueParked,
+    NoteAdded,
+    TurnStarted,
+    StepStarted,
+    StepEnded,
+    ModelSaid,
+    ModelFailed,
+    ToolCalled,
+    ToolReturned,
+    ControlCallEnded,
+    AbortRequested,
+    TurnEnded,
+    HookFailed,
+    SessionStopped,
+)

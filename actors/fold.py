@@ -1,0 +1,153 @@
+"""Projection and replay: state as a pure fold of the log; Trail and Index, which grow without copying."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar, overload
+
+import attrs
+
+from callboard.actors.events import Event
+
+T = TypeVar("T")
+S = TypeVar("S")
+V = TypeVar("V")
+
+
+class Trail(Sequence[T]):
+    """An immutable sequence whose `plus` is O(1): versions share one list and each sees only its own prefix.
+
+    Only the newest version extends the shared list; extending an older one copies first.
+    """
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._items: list[T] = list(items)
+        self._length = len(self._items)
+
+    def plus(self, *more: T) -> "Trail[T]":
+        """This sequence followed by `more`."""
+        items = self._items if len(self._items) == self._length else self._items[: self._length]
+        items.extend(more)
+        grown: Trail[T] = Trail.__new__(Trail)
+        grown._items, grown._length = items, len(items)
+        return grown
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> "list[T]": ...
+    def __getitem__(self, at: int | slice) -> "T | list[T]":
+        if isinstance(at, slice):
+            return self._items[: self._length][at] if self._length != len(self._items) else self._items[at]
+        if not -self._length <= at < self._length:
+            raise IndexError(at)
+        return self._items[at if at >= 0 else self._length + at]
+
+    def __iter__(self) -> Iterator[T]:
+        items = self._items
+        return (items[at] for at in range(self._length))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Trail | list | tuple):
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value, and values may be unhashable
+
+    def __repr__(self) -> str:
+        return f"Trail({list(self)!r})"
+
+
+class Index(Generic[V]):
+    """An immutable mapping from str whose `plus` is O(1): versions share one dict, each sees the first `n` keys."""
+
+    __slots__ = ("_entries", "_size")
+
+    def __init__(self) -> None:
+        self._entries: dict[str, tuple[int, V]] = {}
+        self._size = 0
+
+    def plus(self, key: str, value: V) -> "Index[V]":
+        """This mapping with `key` added; a key that is there keeps its first value (the same object comes back)."""
+        if key in self:
+            return self
+        entries = self._entries
+        if len(entries) != self._size:
+            entries = {k: pair for k, pair in entries.items() if pair[0] < self._size}
+        entries[key] = (self._size, value)
+        grown: Index[V] = Index.__new__(Index)
+        grown._entries, grown._size = entries, self._size + 1
+        return grown
+
+    def get(self, key: str) -> V | None:
+        """The value, or None."""
+        pair = self._entries.get(key)
+        return pair[1] if pair is not None and pair[0] < self._size else None
+
+    def __contains__(self, key: str) -> bool:
+        pair = self._entries.get(key)
+        return pair is not None and pair[0] < self._size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Index) and self._view() == other._view()
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value
+
+    def _view(self) -> dict[str, V]:
+        return {key: pair[1] for key, pair in self._entries.items() if pair[0] < self._size}
+
+
+Apply: TypeAlias = Callable[[S, Any], S]
+
+
+@attrs.frozen(eq=False)
+class Projection(Generic[S]):
+    """A named pure fold: `zero`, and `apply(state, event)` which returns the same object for an event not its own.
+
+    `on` lists the event types it reads (None: every event); the log never calls it for others. Raise `version`
+    when `apply` changes, so that snapshots of the old fold are not used.
+    """
+
+    key: str
+    zero: S
+    apply: Apply[S]
+    on: tuple[type[Event], ...] | None = None
+    version: int = 1
+
+
+class Folds:
+    """All projections of a runtime, and for each event type the ones that read it."""
+
+    def __init__(self, projections: Iterable[Projection[Any]]) -> None:
+        self.projections = tuple(projections)
+        self.zeros: tuple[Any, ...] = tuple(p.zero for p in self.projections)
+        self.place = {p: at for at, p in enumerate(self.projections)}
+        self._readers: dict[type[Event], tuple[tuple[int, Apply[Any]], ...]] = {}
+
+    def readers(self, kind: type[Event]) -> tuple[tuple[int, Apply[Any]], ...]:
+        """Places and apply functions of the projections that read this event type."""
+        found = self._readers.get(kind)
+        if found is None:
+            pairs = enumerate(self.projections)
+            found = tuple((at, p.apply) for at, p in pairs if p.on is None or kind in p.on)
+            self._readers[kind] = found
+        return found
+
+    def apply(self, states: list[Any], event: Event) -> None:
+        """Fold one event into `states`, in place."""
+        for at, apply in self.readers(type(event)):
+            states[at] = apply(states[at], event)
+
+
+def replay(projection: Projection[S], events: Iterable[Event], state: S | None = None) -> S:
+    """Fold `events` from zero, or from `state`."""
+    folded = projection.zero if state is None else state
+    for event in events:
+        folded = projection.apply(folded, event)
+    return folded

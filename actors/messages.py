@@ -1,0 +1,153 @@
+"""What can be put into a session's mailbox, and the answers that come back; answers are values, not errors."""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from callboard.actors.events import Cause, TurnEnded
+from callboard.actors.facts import ChildStatus
+
+RefusedReason: TypeAlias = Literal[
+    "turn_mismatch", "store_stalled", "plan_mode", "already_claimed", "not_found", "closing", "no_plugin"
+]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a control verb answers."""
+
+
+class Accepted(Answer, frozen=True):
+    """The input is durable as event `seq`; it starts turn `turn`, or waits in the queue (None)."""
+
+    seq: int
+    turn: int | None = None
+
+    @property
+    def turn_id(self) -> int | None:
+        """The same as `turn`."""
+        return self.turn
+
+
+class Interrupting(Answer, frozen=True):
+    """Turn `turn` is being aborted."""
+
+    turn: int
+
+
+class Idle(Answer, frozen=True):
+    """There was nothing to interrupt."""
+
+
+class Withdrawn(Answer, frozen=True):
+    """The queued message was taken back."""
+
+
+class Stopped(Answer, frozen=True):
+    """The session has ended."""
+
+
+class ModeAnswer(Answer, frozen=True):
+    """What `set_mode` did: committed, queued, cancelled or noop."""
+
+    result: Literal["committed", "queued", "cancelled", "noop"]
+
+
+class Refused(Answer, frozen=True):
+    """The verb did nothing: `reason` from a closed set, `detail` for people."""
+
+    reason: RefusedReason
+    detail: str = ""
+
+
+Reply: TypeAlias = Callable[[Any], None]
+
+
+def _nobody(answer: Any) -> None:
+    """Takes the answer of a tell."""
+
+
+@attrs.frozen(eq=False)
+class Ask:
+    """A message in a mailbox; `reply` is called once, with an answer or an exception, on the loop's thread."""
+
+    reply: Reply = attrs.field(default=_nobody, kw_only=True)
+
+
+@attrs.frozen(eq=False)
+class Submit(Ask):
+    """A turn of its own: now if idle, else queued in order. `id` None lets the session choose one."""
+
+    text: str
+    id: str | None = None
+    source: str = "user"
+
+
+@attrs.frozen(eq=False)
+class Withdraw(Ask):
+    """Take back a message that is queued and not claimed."""
+
+    id: str
+
+
+@attrs.frozen(eq=False)
+class ResumeQueue(Ask):
+    """Release parked input without new text."""
+
+
+@attrs.frozen(eq=False)
+class Interrupt(Ask):
+    """Abort the running task; with `turn` only that turn."""
+
+    turn: int | None = None
+    cause: Cause = "interrupted"
+
+
+@attrs.frozen(eq=False)
+class Stop(Ask):
+    """Interrupt, close, flush, end the actor."""
+
+    cause: Cause = "shutdown"
+
+
+@attrs.frozen(eq=False)
+class SetMode(Ask):
+    """Switch Plan mode on or off, now or at the next step."""
+
+    active: bool
+
+
+@attrs.frozen(eq=False)
+class ChildDone(Ask):
+    """A turn of a subagent ended: recorded once and told to the model as mail."""
+
+    child: str
+    path: str
+    status: ChildStatus
+    text: str
+    turn: int
+    wake: bool = True
+
+
+@attrs.frozen(eq=False)
+class Wake(Ask):
+    """Something of a plugin's is due."""
+
+
+@attrs.frozen(eq=False)
+class Await(Ask):
+    """Tell me when this turn has ended, or the turn that claims this message, or when the session is idle."""
+
+    turn: int | None = None
+    message: str | None = None
+
+
+@attrs.frozen(eq=False)
+class TaskDone(Ask):
+    """The running task reports its own end, after the flush of its TurnEnded."""
+
+    ended: TurnEnded
+
+
+Letter: TypeAlias = Submit | Withdraw | ResumeQueue | Interrupt | Stop | SetMode | ChildDone | Wake | Await | TaskDone

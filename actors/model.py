@@ -1,0 +1,91 @@
+"""What a model sees and answers: Prompt and its messages, Reply, and the Model protocol."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from callboard.actors.events import Call, Usage, Value
+
+
+class User(Value, frozen=True, tag=True):
+    """Input to the session; `source` says where it came from."""
+
+    text: str
+    source: str = "user"
+
+
+class Assistant(Value, frozen=True, tag=True):
+    """What the model answered, with its calls; `interrupted` when it was cut."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    interrupted: bool = False
+
+
+class Developer(Value, frozen=True, tag=True):
+    """A note of the runtime or a plugin to the model."""
+
+    text: str
+
+
+class Result(Value, frozen=True, tag=True):
+    """The one result of a call."""
+
+    call: str
+    name: str
+    text: str
+    failed: bool = False
+
+
+PromptMessage: TypeAlias = User | Assistant | Developer | Result
+
+
+class ToolSpec(Value, frozen=True):
+    """A tool as the model sees it: `parameters` is a JSON schema, `parallel` says it may run beside others."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    parallel: bool = False
+
+
+class Prompt(msgspec.Struct, frozen=True, gc=False):
+    """One model request: who asks, in which turn and step, and everything the model reads."""
+
+    session: str
+    turn: int
+    step: int
+    system: str
+    messages: Sequence[PromptMessage]
+    tools: tuple[ToolSpec, ...] = ()
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A whole answer; `truncated` when the provider cut it at its token limit."""
+
+    text: str = ""
+    calls: Sequence[Call] = ()
+    usage: Usage | None = None
+    truncated: bool = False
+
+
+Say: TypeAlias = Callable[[str], None]
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Anything that answers prompts.
+
+    `provider` labels metrics. `reply` runs on Trio, may call `say(piece)` for each piece of text as it streams, and
+    raises `ModelError`. It is cancelled at an interrupt; what it said so far is kept.
+    """
+
+    @property
+    def provider(self) -> str:
+        """The metrics label: scripted, replay, openai, anthropic; anything else counts as other."""
+        ...
+
+    async def reply(self, prompt: Prompt, say: Say) -> Reply:
+        """Answer one prompt."""
+        ...

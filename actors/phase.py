@@ -1,0 +1,146 @@
+"""The phase table: what a message does in each phase of a session, and the phase that follows.
+
+Rules: this is the only place that decides what a message does; it knows no clock, no log and no task. A pair that is
+not in the table cannot happen, and `on` says so loudly.
+"""
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from callboard.actors.messages import (
+    Await,
+    ChildDone,
+    Interrupt,
+    Letter,
+    ResumeQueue,
+    SetMode,
+    Stop,
+    Submit,
+    TaskDone,
+    Wake,
+    Withdraw,
+)
+
+
+class Phase(enum.Enum):
+    """What a session's slot holds."""
+
+    STARTING = "starting"  # the log is being read; nothing runs yet
+    IDLE = "idle"  # the slot is empty
+    RUNNING = "running"  # one task runs
+    ABORTING = "aborting"  # the task is ending; the slot stays taken until the end is flushed
+    STOPPING = "stopping"  # aborting, and the session ends with it
+    STOPPED = "stopped"
+
+
+class Do(enum.Enum):
+    """What the session does about a message."""
+
+    START = enum.auto()  # queue it and start a turn with it
+    QUEUE = enum.auto()  # queue it
+    LATER = enum.auto()  # keep the message until the log is read
+    ABORT = enum.auto()  # open the abort window
+    REPEAT = enum.auto()  # answer as the first interrupt was answered
+    NOTHING = enum.auto()  # answer Idle
+    EDIT = enum.auto()  # withdraw or release queued input
+    MODE = enum.auto()  # commit or select the mode
+    FIRE = enum.auto()  # let what is due append, then start if that queued something
+    WATCH = enum.auto()  # answer when the turn has ended
+    NEXT = enum.auto()  # the slot is free: start what is queued, or rest
+    CLOSE = enum.auto()  # flush and end the actor
+    END = enum.auto()  # the task is over and so is the session
+    REFUSE = enum.auto()  # SessionClosed
+    IGNORE = enum.auto()
+
+
+_S, _I, _R, _A, _G, _X = (
+    Phase.STARTING,
+    Phase.IDLE,
+    Phase.RUNNING,
+    Phase.ABORTING,
+    Phase.STOPPING,
+    Phase.STOPPED,
+)
+Row = Mapping[type[Letter], tuple[Do, Phase]]
+
+TABLE: Mapping[Phase, Row] = MappingProxyType(
+    {
+        _S: {
+            Submit: (Do.LATER, _S),
+            Withdraw: (Do.LATER, _S),
+            ResumeQueue: (Do.LATER, _S),
+            Interrupt: (Do.NOTHING, _S),
+            Stop: (Do.LATER, _S),
+            SetMode: (Do.LATER, _S),
+            ChildDone: (Do.LATER, _S),
+            Wake: (Do.LATER, _S),
+            Await: (Do.LATER, _S),
+        },
+        _I: {
+            Submit: (Do.START, _R),
+            Withdraw: (Do.EDIT, _I),
+            ResumeQueue: (Do.EDIT, _I),
+            Interrupt: (Do.NOTHING, _I),
+            Stop: (Do.CLOSE, _X),
+            SetMode: (Do.MODE, _I),
+            ChildDone: (Do.QUEUE, _I),
+            Wake: (Do.FIRE, _I),
+            Await: (Do.WATCH, _I),
+        },
+        _R: {
+            Submit: (Do.QUEUE, _R),
+            Withdraw: (Do.EDIT, _R),
+            ResumeQueue: (Do.EDIT, _R),
+            Interrupt: (Do.ABORT, _A),
+            Stop: (Do.ABORT, _G),
+            SetMode: (Do.MODE, _R),
+            ChildDone: (Do.QUEUE, _R),
+            Wake: (Do.IGNORE, _R),
+            Await: (Do.WATCH, _R),
+            TaskDone: (Do.NEXT, _I),
+        },
+        _A: {
+            Submit: (Do.QUEUE, _A),
+            Withdraw: (Do.EDIT, _A),
+            ResumeQueue: (Do.EDIT, _A),
+            Interrupt: (Do.REPEAT, _A),
+            Stop: (Do.REPEAT, _G),
+            SetMode: (Do.MODE, _A),
+            ChildDone: (Do.QUEUE, _A),
+            Wake: (Do.IGNORE, _A),
+            Await: (Do.WATCH, _A),
+            TaskDone: (Do.NEXT, _I),
+        },
+        _G: {
+            Submit: (Do.REFUSE, _G),
+            Withdraw: (Do.EDIT, _G),
+            ResumeQueue: (Do.REFUSE, _G),
+            Interrupt: (Do.REPEAT, _G),
+            Stop: (Do.REPEAT, _G),
+            SetMode: (Do.REFUSE, _G),
+            ChildDone: (Do.QUEUE, _G),
+            Wake: (Do.IGNORE, _G),
+            Await: (Do.WATCH, _G),
+            TaskDone: (Do.END, _X),
+        },
+        _X: {
+            Submit: (Do.REFUSE, _X),
+            Withdraw: (Do.REFUSE, _X),
+            ResumeQueue: (Do.REFUSE, _X),
+            Interrupt: (Do.NOTHING, _X),
+            Stop: (Do.NOTHING, _X),
+            SetMode: (Do.REFUSE, _X),
+            ChildDone: (Do.REFUSE, _X),
+            Wake: (Do.IGNORE, _X),
+            Await: (Do.REFUSE, _X),
+        },
+    }
+)
+
+
+def on(phase: Phase, letter: type[Letter]) -> tuple[Do, Phase]:
+    """What this message does in this phase, and the phase after; an impossible pair is a broken promise."""
+    row = TABLE[phase]
+    assert letter in row, f"{letter.__name__} cannot arrive in phase {phase.value}"
+    return row[letter]

@@ -1,0 +1,79 @@
+"""The Store protocol: where records go to become durable, and come back from; two loops, no await."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One event in its written form; `turn` None between turns."""
+
+    seq: int
+    at_ms: int
+    turn: int | None
+    body: bytes
+
+
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """What a store knows of a session without reading its log; `due_ms` is the next alarm, None without one."""
+
+    id: str
+    parent: str | None = None
+    root: str = ""
+    path: str = "/root"
+    title: str | None = None
+    status: str = "idle"
+    due_ms: int | None = None
+    created_ms: int = 0
+    updated_ms: int = 0
+    events: int = 0
+
+
+Done: TypeAlias = Callable[[Exception | None], None]
+RunSoon: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+class Store(Protocol):
+    """Append-only records of many sessions.
+
+    `append` and `sync` are called on the loops' thread and never wait for the disk. `read`, `header`, `headers` and `last`
+    may be called from any thread and see committed records only; call them in a thread when `blocking`.
+    """
+
+    @property
+    def blocking(self) -> bool:
+        """Whether reading may wait for a disk."""
+        ...
+
+    def open(self, run_soon: RunSoon) -> None:
+        """Get ready; `run_soon(fn)` calls `fn` soon on the loops' thread, and may be called from any thread."""
+        ...
+
+    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
+        """Take records in order, and the session's changed header; raises `LogError` when closed or full."""
+        ...
+
+    def sync(self, done: Done) -> None:
+        """Call `done(None)` once all that was appended before is durable, or `done(error)`; maybe before returning."""
+        ...
+
+    def read(self, session: str, after: int, limit: int) -> list[Record]:
+        """Committed records with seq > after, in order, at most `limit`."""
+        ...
+
+    def header(self, session: str) -> Header | None:
+        """The header of one session, None for an unknown one."""
+        ...
+
+    def headers(self) -> list[Header]:
+        """All sessions, newest first."""
+        ...
+
+    def last(self, session: str, kinds: Sequence[str], before: int, limit: int) -> list[Record]:
+        """Committed records with seq < before, newest first, at most `limit`, that may be of one of these event kinds."""
+        ...
+
+    def close(self) -> None:
+        """Commit what was taken and let go of the disk; harmless when repeated."""
+        ...
