@@ -1,0 +1,103 @@
+"""How tests run: async ones by their folder, each under a time limit, Hypothesis the same every time."""
+
+import asyncio
+import functools
+import inspect
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import hypothesis
+import pytest
+import trio
+import trio.testing
+
+TESTS = Path(__file__).resolve().parent
+TEST_SECONDS_MAX = 60.0
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50, print_blob=True)
+hypothesis.settings.register_profile("dev", deadline=None, max_examples=50, print_blob=True)
+hypothesis.settings.register_profile("deep", deadline=None, max_examples=2000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+class TestHung(BaseException):
+    """A test ran over its limit; not an Exception, so that no `except Exception` under test can hide it."""
+
+    __test__ = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the one marker of the house."""
+    config.addinivalue_line("markers", "limit_s(seconds): how long the test may run")
+
+
+@pytest.fixture
+def mock_clock() -> trio.testing.MockClock:
+    """The clock of an async test under tests/trio: it jumps to the next deadline when every task waits."""
+    return trio.testing.MockClock(autojump_threshold=0)
+
+
+def _ring(path: Path) -> str:
+    parts = path.relative_to(TESTS).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def _run(item: pytest.Function, test: Callable[..., Awaitable[object]], arguments: dict[str, Any]) -> None:
+    """Run one async test by the ring its folder names."""
+    ring = _ring(item.path)
+    if ring == "trio":
+        clock = item.funcargs.get("mock_clock")
+        if not isinstance(clock, trio.testing.MockClock):
+            clock = trio.testing.MockClock(autojump_threshold=0)
+        trio.run(functools.partial(test, **arguments), clock=clock)
+    elif ring == "host":
+        asyncio.run(_awaited(test, arguments))
+    else:
+        pytest.fail(
+            f"{item.nodeid} is async: move it to tests/trio (MockClock) or tests/host (asyncio).",
+            pytrace=False,
+        )
+
+
+async def _awaited(test: Callable[..., Awaitable[object]], arguments: dict[str, Any]) -> None:
+    await test(**arguments)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run async tests; everything else is pytest's."""
+    test = pyfuncitem.obj
+    inner = getattr(getattr(test, "hypothesis", None), "inner_test", None)
+    if inner is not None and inspect.iscoroutinefunction(inner):
+        # Hypothesis calls the inner test once per example; each example gets a run of its own.
+        test.hypothesis.inner_test = lambda **arguments: _run(pyfuncitem, inner, arguments)
+        return None
+    if not inspect.iscoroutinefunction(test):
+        return None
+    _run(pyfuncitem, test, {n: pyfuncitem.funcargs[n] for n in pyfuncitem._fixtureinfo.argnames})
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that hangs, with the place where it hangs.
+
+    A hang outside Python ends the whole run a little later: `faulthandler_timeout` in pyproject.toml.
+    """
+    marker = item.get_closest_marker("limit_s")
+    limit_s = float(marker.args[0]) if marker else TEST_SECONDS_MAX
+
+    def hung(_signal: int, _frame: FrameType | None) -> None:
+        raise TestHung(f"{item.nodeid} ran over {limit_s:g} s")
+
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # and again each second, should something swallow the first
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

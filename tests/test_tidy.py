@@ -1,0 +1,101 @@
+"""The house rules hold in the whole tree; the agreed exceptions stand here, each with its reason."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import tidy_imports, tidy_rules
+from .tidy_tree import PACKAGES, Tables, read_tree
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# To add an exception, add a line with its reason. A line that nothing needs any more fails the last test.
+TABLES = Tables(
+    # Files over the line limit: path -> why.
+    long_files={},
+    # Modules that import no trio, asyncio, time, random or os.
+    pure=tuple(
+        f"actors/{name}.py"
+        for name in ("errors", "events", "facts", "fold", "model", "messages", "plugin", "phase", "childspec")
+    ),
+    # What metrics may know of actors: events and notices, from their modules or from the package.
+    metrics_sees=(
+        "callboard.actors",
+        "callboard.actors.events",
+        "callboard.actors.facts",
+        "callboard.actors.notices",
+    ),
+    # Who may import time or datetime: path -> why.
+    time_importers={
+        "runtime/clock.py": "the one place that asks what time it is",
+        "plugins/schedule.py": "calendar arithmetic on times it is given; it never asks for now",
+    },
+    # Plugins that may import os: path -> why.
+    os_plugins={
+        "plugins/shell.py": "starts and ends commands",
+        "plugins/files.py": "reads and writes files",
+    },
+    # Who may wait for real time outside the tests that are about it: path -> why.
+    real_sleepers={},
+    # Where everything may be caught: path:function -> why.
+    broad_excepts={
+        "actors/eventlog.py:EventLog._tell": "a subscriber's error must not undo an append",
+        "runtime/guest.py:Guest.start": "an actor that raises is an outcome, caught in this one place",
+        "actors/dispatch.py:_host": "a tool may raise anything; the model reads it as a failed call",
+    },
+    # Where a cancellation may end without being raised again: path:function -> why.
+    cancelled_ends={},
+    # Names with a banned word that others have fixed: name -> whose it is.
+    fixed_names={
+        "AddContext": "the answer of an after_tool hook, as hook authors know it",
+    },
+)
+
+TREE = read_tree(ROOT)
+
+
+def report(findings: Iterable[str]) -> None:
+    """Fail with one line for each finding."""
+    found = sorted(findings)
+    if found:
+        pytest.fail("\n".join([f"{len(found)} findings:", *found]), pytrace=False)
+
+
+def findings(tables: Tables) -> list[str]:
+    """All findings in the tree under some tables."""
+    imports = [f for s in TREE.values() for rule in tidy_imports.RULES for f in rule(s, TREE, tables)]
+    return imports + [f for s in TREE.values() for rule in tidy_rules.RULES for f in rule(s, tables)]
+
+
+@pytest.mark.parametrize("rule", tidy_rules.RULES, ids=lambda rule: rule.__name__)
+def test_rule_holds(rule):
+    """The tree has no finding of this rule."""
+    report(f for source in TREE.values() for f in rule(source, TABLES))
+
+
+@pytest.mark.parametrize("rule", tidy_imports.RULES, ids=lambda rule: rule.__name__)
+def test_import_rule_holds(rule):
+    """The tree has no finding of this rule about imports."""
+    report(f for source in TREE.values() for f in rule(source, TREE, TABLES))
+
+
+def test_all_packages_are_read():
+    """A wrong root would make every rule hold, so each package has files."""
+    assert set(PACKAGES) <= {source.folder for source in TREE.values()}
+
+
+def test_every_exception_is_needed():
+    """An exception for a file that is there makes a finding when it is taken away."""
+    now = set(findings(TABLES))
+    stale = []
+    for table in (f.name for f in fields(Tables)):
+        entries = getattr(TABLES, table)
+        for entry in entries if isinstance(entries, Mapping) else ():
+            there = entry.split(":")[0] in TREE
+            shorter: Any = {table: {k: v for k, v in entries.items() if k != entry}}
+            if there and set(findings(replace(TABLES, **shorter))) <= now:
+                stale.append(f"{table}: {entry} is not needed any more; take the line out")
+    report(stale)
