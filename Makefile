@@ -6,19 +6,27 @@
 #   make bench    the benchmarks                 (BENCH=name runs one)
 #   make clean    remove the environment, caches and what was built
 #
-# Another interpreter: make test PYTHON=python3.13
+# Another interpreter: make test PYTHON=python3.13 (the environment is made anew for another version).
 
 PYTHON ?= python3
 VENV   ?= .venv
 TESTS  ?=
 BENCH  ?=
 
-BIN  := $(VENV)/bin
-PIP  := $(BIN)/python -m pip --quiet --disable-pip-version-check
-PINS := pyproject.toml constraints.txt
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
+PINS   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := test
 .PHONY: demo test check bench clean
+
+ifneq ($(MAKECMDGOALS),clean)
+VERSION := $(shell $(PYTHON) -c 'import sys; v = sys.version_info; print("%d.%d" % v[:2] if v >= (3, 11) else "")' 2>&1)
+ifeq ($(filter 3.%,$(VERSION)),)
+$(error callboard needs Python 3.11 or newer, and "$(PYTHON)" is $(or $(shell $(PYTHON) -V 2>/dev/null),not there); name another: make $(MAKECMDGOALS) PYTHON=python3.12)
+endif
+endif
+BASE := $(VENV)/python$(VERSION).stamp
 
 demo: $(VENV)/core.stamp
 	@$(BIN)/callboard demo
@@ -39,20 +47,17 @@ clean:
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The demo needs the core alone; everything else needs the dev extra, which brings the core with it.
-$(VENV)/core.stamp: $(PINS)
-	@$(MAKE) --no-print-directory $(VENV)/bin/python
+$(VENV)/core.stamp: $(PINS) | $(BASE)
 	@echo "callboard: installing the core into $(VENV) (once; some seconds) ..."
 	@$(PIP) install -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/dev.stamp: $(PINS)
-	@$(MAKE) --no-print-directory $(VENV)/bin/python
+$(VENV)/dev.stamp: $(PINS) | $(BASE)
 	@echo "callboard: installing the core and the dev extra into $(VENV) (once; about a minute) ..."
 	@$(PIP) install -c constraints.txt -e ".[dev]"
 	@touch $@ $(VENV)/core.stamp
 
-$(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "callboard needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 | tail -n 1); try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
-	  exit 2; }
+$(BASE):
+	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
+	@touch $@
