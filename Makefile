@@ -21,9 +21,9 @@ PINS   := pyproject.toml constraints.txt
 .PHONY: demo test check bench clean
 
 ifneq ($(MAKECMDGOALS),clean)
-VERSION := $(shell $(PYTHON) -c 'import sys; v = sys.version_info; print("%d.%d" % v[:2] if v >= (3, 11) else "")' 2>&1)
+VERSION := $(shell $(PYTHON) -c 'import sys; v = sys.version_info; print(("" if v >= (3, 11) else "old-") + "%d.%d" % v[:2])' 2>/dev/null)
 ifeq ($(filter 3.%,$(VERSION)),)
-$(error callboard needs Python 3.11 or newer, and "$(PYTHON)" is $(or $(shell $(PYTHON) -V 2>/dev/null),not there); name another: make $(MAKECMDGOALS) PYTHON=python3.12)
+$(error callboard needs Python 3.11 or newer, and "$(PYTHON)" is $(or $(VERSION:old-%=%),not there); name another: make $(MAKECMDGOALS) PYTHON=python3.12)
 endif
 endif
 BASE := $(VENV)/python$(VERSION).stamp
