@@ -42,9 +42,9 @@ TABLES = Tables(
     real_sleepers={},
     # Where everything may be caught: path:function -> why.
     broad_excepts={
-        "actors/eventlog.py:EventLog._tell": "a subscriber's error must not undo an append",
         "runtime/guest.py:Guest.start": "an actor that raises is an outcome, caught in this one place",
-        "actors/dispatch.py:_host": "a tool may raise anything; the model reads it as a failed call",
+        "actors/host.py:Host._run": "the host of a tool call: what a tool raises must not reach the runtime's nursery",
+        "actors/host.py:Host._body": "the same, kept before the nursery ends so that a sibling never sees it",
     },
     # Where a cancellation may end without being raised again: path:function -> why.
     cancelled_ends={},
