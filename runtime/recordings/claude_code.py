@@ -1,5 +1,6 @@
 """Claude Code session files: one content block a line, subagents inline (side chains) or in files of their own."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -300,38 +301,41 @@ class _Reader:
         )
 
     def _agents(self) -> tuple[RecordedAgent, ...]:
-        calls = [
-            call for draft in self._drafts() for turn in draft.turns for reply in turn.replies for call in reply.calls
-        ]
-        found: list[tuple[int, RecordedAgent]] = []
-        taken: set[str] = set()
-        for key, chain in self.chains.items():
-            turns = chain.draft.finish()
-            if not turns or turns[0].prompt == _WARM_UP:
-                self.tally.note("warm-up agent" if turns else "empty agent")
-                continue
-            call = self._call_of(key, chain, turns, [call for call in calls if call.id not in taken])
-            if call is not None:
-                taken.add(call.id)
-            found.append((calls.index(call) if call else len(calls), _agent(key, chain, turns, call)))
-        return tuple(agent for _, agent in sorted(found, key=lambda item: item[0]))
+        turns = {key: chain.draft.finish() for key, chain in self.chains.items()}
+        for key, its in list(turns.items()):
+            if not its or its[0].prompt == _WARM_UP:
+                self.tally.note("warm-up agent" if its else "empty agent")
+                del turns[key]
+        starts = self._starts({key: its[0].prompt.strip() for key, its in turns.items()})
+        order = sorted(turns, key=lambda key: starts[key][0])
+        return tuple(_agent(key, self.chains[key], turns[key], starts[key][1]) for key in order)
 
-    def _call_of(
-        self, key: str, chain: _Chain, turns: tuple[RecordedTurn, ...], calls: list[DraftCall]
-    ) -> DraftCall | None:
-        """The call that started an agent: by what the file says, else by the same prompt."""
-        named = self._started_by.get(key) or chain.call
-        for call in calls:
-            if named and call.known_as == named:
-                return call
-        for call in calls:
-            prompt = dict_of(call.arguments).get("prompt")
-            if isinstance(prompt, str) and prompt.strip() == turns[0].prompt.strip():
-                return call
-        return None
+    def _starts(self, tasks: dict[str, str]) -> dict[str, tuple[int, DraftCall | None]]:
+        """For each agent the call that started it and its place: by what the file says, else by the same prompt."""
+        drafts = [self.main, *(chain.draft for chain in self.chains.values())]
+        turns = [turn for draft in drafts for turn in draft.turns]
+        calls = [call for turn in turns for reply in turn.replies for call in reply.calls]
+        named = {key: self._started_by.get(key) or self.chains[key].call for key in tasks}
+        found: dict[str, tuple[int, DraftCall | None]] = {}
+        for wanted, of in ((named, _known_as), (tasks, _prompt)):
+            taken = {place for place, _ in found.values()}
+            free: dict[str, deque[int]] = {}
+            for place, call in enumerate(calls):
+                if place not in taken:
+                    free.setdefault(of(call), deque()).append(place)
+            for key in tasks:
+                if key not in found and wanted[key] and free.get(wanted[key]):
+                    place = free[wanted[key]].popleft()
+                    found[key] = (place, calls[place])
+        return {key: found.get(key, (len(calls), None)) for key in tasks}
 
-    def _drafts(self) -> list[Draft]:
-        return [self.main, *(chain.draft for chain in self.chains.values())]
+
+def _known_as(call: DraftCall) -> str:
+    return call.known_as
+
+
+def _prompt(call: DraftCall) -> str:
+    return text_of(dict_of(call.arguments).get("prompt")).strip()
 
 
 def _agent(key: str, chain: _Chain, turns: tuple[RecordedTurn, ...], call: DraftCall | None) -> RecordedAgent:

@@ -51,7 +51,6 @@ _EXIT_CODE: Final = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d+
 _ABORTED: Final = re.compile(r"aborted(?: by user.*)?|Wall time: \S+ seconds\naborted by user")
 _HEAD_CHARS: Final = 400
 """How far into an output its exit code is looked for."""
-_ITEMS: Final = ("response_item",)
 _CALLS: Final = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call", "mcp_tool_call")
 _OUTPUTS: Final = (
     "function_call_output",
@@ -79,7 +78,7 @@ def parse(data: bytes, name: str) -> Recording:
     tally = Tally()
     reader = _Reader(tally, Draft(tally, UniqueIds()))
     lines = _lines(data, tally)
-    reader.has_items = any(line.type in _ITEMS or line.type in _BARE_ITEMS for _, line in lines)
+    reader.said = _said(lines)
     for raw, line in lines:
         reader.line(raw, line)
     turns = reader.draft.finish()
@@ -100,6 +99,18 @@ def _lines(data: bytes, tally: Tally) -> list[tuple[bytes, _Line]]:
     return kept
 
 
+def _said(lines: list[tuple[bytes, _Line]]) -> dict[str, set[str]]:
+    """The texts of the message items, by role, without their images, which an event does not tell."""
+    said: dict[str, set[str]] = {"user": set(), "assistant": set()}
+    for raw, line in lines:
+        bare = line.type == "message" and not line.payload
+        if (bare or line.type == "response_item") and (b'"user"' in raw or b'"assistant"' in raw):
+            item = dict_of(load(raw if bare else line.payload))
+            if item.get("type") == "message" and (role := text_of(item.get("role"))) in said:
+                said[role].add(_message_text(item.get("content")).replace("[image]", "").strip())
+    return said
+
+
 @attrs.define
 class _Reader:
     tally: Tally
@@ -107,8 +118,8 @@ class _Reader:
     session: str | None = None
     cwd: str | None = None
     model: str | None = None
-    has_items: bool = True
-    """False in a file that holds only events: then they are the conversation."""
+    said: dict[str, set[str]] = attrs.field(factory=dict)
+    """What the message items of the whole file say, by role; an event that repeats them adds nothing."""
     open: DraftReply | None = None
     """The reply that further items of the same model response go to."""
     last: DraftReply | None = None
@@ -225,17 +236,19 @@ class _Reader:
         elif kind == "user_message" and self.is_prompt(event):
             self.prompt(text_of(event.get("message")))
             return
-        elif kind == "agent_message" and not self.has_items:
-            self.draft.reply().say(text_of(event.get("message")))
+        elif kind == "agent_message" and not self.said.get("assistant"):
+            self.reply().say(text_of(event.get("message")))
             return
         self.tally.kind("event", kind)
 
     def is_prompt(self, event: dict[str, Any]) -> bool:
-        """An event opens a turn in a file without items, or when it proves a skipped message to be the user's."""
+        """An event opens a turn when no item says the same, or when it proves a skipped item to be the user's."""
         text = text_of(event.get("message"))
-        if self.has_items:
-            return bool(text) and text == self.injected and event.get("kind") in (None, "plain")
-        return event.get("kind") in (None, "plain") and not text.lstrip().startswith(_INJECTED)
+        if event.get("kind") not in (None, "plain"):
+            return False
+        if self.injected and text == self.injected:
+            return True
+        return text.strip() not in self.said.get("user", ()) and not text.lstrip().startswith(_INJECTED)
 
     def usage(self, usage: dict[str, Any]) -> None:
         """A token count closes the response it counts."""

@@ -1,5 +1,6 @@
 """One conversation while it is being read: turns, replies, calls and the results that find their calls."""
 
+from collections import deque
 from typing import Any, Final
 
 import attrs
@@ -84,7 +85,8 @@ class Draft:
         self.turns: list[DraftTurn] = []
         self._tally = tally
         self._ids = ids
-        self._calls: dict[str, list[DraftCall]] = {}
+        self._newest: dict[str, DraftCall] = {}
+        self._waiting: dict[str, deque[DraftCall]] = {}
         self._early: dict[str, list[tuple[str, bool]]] = {}
 
     @property
@@ -114,21 +116,20 @@ class Draft:
         """A tool call in this reply; an id that was there before gets a number."""
         call = DraftCall(self._ids.take(known_as), known_as, name or "unknown", arguments)
         reply.calls.append(call)
-        self._calls.setdefault(known_as, []).append(call)
+        self._newest[known_as] = call
+        self._waiting.setdefault(known_as, deque()).append(call)
         return call
 
     def find(self, known_as: str) -> DraftCall | None:
         """The newest call that the file knows by this id."""
-        calls = self._calls.get(known_as)
-        return calls[-1] if calls else None
+        return self._newest.get(known_as)
 
     def result(self, known_as: str, text: str, *, failed: bool) -> None:
         """A result goes to the oldest call of that id that has none; one that comes too early waits."""
-        calls = self._calls.get(known_as, ())
-        waiting = next((call for call in calls if call.result is None), None)
-        if waiting is not None:
-            waiting.result, waiting.failed = text, failed
-        elif calls:
+        if waiting := self._waiting.get(known_as):
+            call = waiting.popleft()
+            call.result, call.failed = text, failed
+        elif waiting is not None:
             self._tally.note("repeated result")
         else:
             self._early.setdefault(known_as, []).append((text, failed))
@@ -148,7 +149,7 @@ class Draft:
     def finish(self) -> tuple[RecordedTurn, ...]:
         """The turns as they will be handed out; early results find their calls first."""
         for known_as, results in self._early.items():
-            waiting = [call for call in self._calls.get(known_as, ()) if call.result is None]
+            waiting = self._waiting.get(known_as, ())
             for call, (text, failed) in zip(waiting, results, strict=False):
                 call.result, call.failed = text, failed
             if len(results) > len(waiting):

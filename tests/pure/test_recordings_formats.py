@@ -173,6 +173,20 @@ def test_codex_events_alone(tmp_path):
     assert (RecordedTurn("go", (RecordedReply("Hi."),)),) == recording.turns
 
 
+def test_codex_prompt_that_is_only_an_event(tmp_path):
+    """A prompt that no item repeats comes from its event; one that an item repeats comes once."""
+    recording = read(
+        tmp_path,
+        CODEX_HEADER,
+        event("user_message", message="go"),
+        item("function_call", name="spawn_agent", arguments="{}", call_id="c"),
+        event("user_message", message="and"),
+        codex_user("and"),
+    )
+    reply = RecordedReply("", (RecordedCall("c", "spawn_agent", {}),))
+    assert (RecordedTurn("go", (reply,)), RecordedTurn("and")) == recording.turns
+
+
 @pytest.mark.parametrize("header", DSH_HEADERS.values(), ids=DSH_HEADERS)
 def test_dsh_events(tmp_path, header):
     """Messages of a turn become turns, replies and results; chunks and state are counted."""
