@@ -16,5 +16,184 @@ plugin      Plugin, Hook, View, Alarm: all that a plugin author imports
 messages    what goes into a mailbox, and the answers
 phase       phase x message -> (action, next phase): the table
 childspec   restart arithmetic in OTP's words
+invariants  what may follow what on a log
+receipts    what is written about a call that did not simply complete; repair after a crash
+intake      what a model's reply becomes before it reaches the log
+claim       which queued input enters which turn and step
 store       the Store protocol: what becomes durable, and when it is said
+memory      MemoryStore: a store that keeps everything in lists
+eventlog    EventLog: the only writer; append, fold, tell, flush
+abort       AbortWindow: ask, cancel, 100 ms
+drop        ends what swallows cancellation; trio's private names live here alone
+stage       what the runtime lends to all its actors, and their limits
+host        one tool body in a task of its own
+view        the View that tools and hooks get
+hooks       runs the hooks around a call
+dispatch    one batch of calls: gate, hooks, guard, body, receipt
+turn        run_turn: steps until the model asks for no more tools
+alarm       one heap and one task for all that comes due
+mailbox     a bounded queue for one actor
+waiters     who wants to hear of which end
+verbs       what each control verb writes and answers
+session     Session: mailbox, phase, one running task
+testing     scripted models, fakes, a lab, seeds: public
 """
+
+from callboard.actors.errors import (
+    CallboardError,
+    CallOver,
+    ConfigError,
+    FatalToolError,
+    Fenced,
+    IntensityReached,
+    LogError,
+    MailboxFull,
+    MissingExtra,
+    ModelError,
+    SessionClosed,
+    SessionNotFound,
+    ToolError,
+    UsageError,
+)
+from callboard.actors.events import (
+    AbortRequested,
+    Call,
+    CallReceipt,
+    ControlCallEnded,
+    Envelope,
+    Event,
+    HookFailed,
+    Message,
+    MessageQueued,
+    MessagesClaimed,
+    MessageWithdrawn,
+    ModelFailed,
+    ModelSaid,
+    NoteAdded,
+    Policy,
+    QueueParked,
+    SessionOpened,
+    StepEnded,
+    StepStarted,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+)
+from callboard.actors.facts import (
+    ChildEnded,
+    ChildSpawned,
+    PlanModeRequested,
+    PlanModeSet,
+    PlanStep,
+    PlanUpdated,
+    Todo,
+    TodosWritten,
+)
+from callboard.actors.fold import Projection, replay
+from callboard.actors.messages import Accepted, Idle, Interrupting, ModeAnswer, Refused, Stopped, Withdrawn
+from callboard.actors.model import Assistant, Developer, Model, Prompt, Reply, Result, User
+from callboard.actors.notices import Delta, Lagged, Notice, Resync
+from callboard.actors.plugin import (
+    AddContext,
+    Alarm,
+    Allow,
+    Block,
+    Enter,
+    Failed,
+    Hook,
+    Partial,
+    Plugin,
+    Reject,
+    Rewrite,
+    ToolCall,
+    ToolResult,
+    View,
+)
+from callboard.actors.tool import Tool, tool
+
+__all__ = [
+    "AbortRequested",
+    "Accepted",
+    "AddContext",
+    "Alarm",
+    "Allow",
+    "Assistant",
+    "Block",
+    "Call",
+    "CallOver",
+    "CallReceipt",
+    "CallboardError",
+    "ChildEnded",
+    "ChildSpawned",
+    "ConfigError",
+    "ControlCallEnded",
+    "Delta",
+    "Developer",
+    "Enter",
+    "Envelope",
+    "Event",
+    "Failed",
+    "FatalToolError",
+    "Fenced",
+    "Hook",
+    "HookFailed",
+    "Idle",
+    "IntensityReached",
+    "Interrupting",
+    "Lagged",
+    "LogError",
+    "MailboxFull",
+    "Message",
+    "MessageQueued",
+    "MessageWithdrawn",
+    "MessagesClaimed",
+    "MissingExtra",
+    "ModeAnswer",
+    "Model",
+    "ModelError",
+    "ModelFailed",
+    "ModelSaid",
+    "NoteAdded",
+    "Notice",
+    "Partial",
+    "PlanModeRequested",
+    "PlanModeSet",
+    "PlanStep",
+    "PlanUpdated",
+    "Plugin",
+    "Policy",
+    "Projection",
+    "Prompt",
+    "QueueParked",
+    "Refused",
+    "Reject",
+    "Reply",
+    "Result",
+    "Resync",
+    "Rewrite",
+    "SessionClosed",
+    "SessionNotFound",
+    "SessionOpened",
+    "StepEnded",
+    "StepStarted",
+    "Stopped",
+    "Todo",
+    "TodosWritten",
+    "Tool",
+    "ToolCall",
+    "ToolCalled",
+    "ToolError",
+    "ToolResult",
+    "ToolReturned",
+    "TurnEnded",
+    "TurnStarted",
+    "Usage",
+    "UsageError",
+    "User",
+    "View",
+    "Withdrawn",
+    "replay",
+    "tool",
+]

@@ -19,7 +19,6 @@ from callboard.actors.events import (
     NoteAdded,
     QueueParked,
     SessionOpened,
-    SessionStopped,
     StartKind,
     StepEnded,
     StepStarted,
@@ -49,7 +48,7 @@ def queued(queue: Queue, event: Event) -> Queue:
     """The input that waits, oldest first."""
     match event:
         case MessageQueued():
-            return (*queue, Message(event.id, event.text, event.source))
+            return (*queue, Message(event.id, event.text, event.source, event.wake))
         case MessageWithdrawn():
             return tuple(message for message in queue if message.id != event.id)
         case MessagesClaimed():
@@ -132,7 +131,8 @@ class Turn(Value, frozen=True):
     cause: Cause | None = None
     last_message: str | None = None
     truncated: bool = False
-    first_message: int = 0
+    started_ms: int = 0
+    usage: Usage = Usage()
 
 
 def _turn(state: Turn, event: Event) -> Turn:
@@ -155,6 +155,7 @@ def _turn(state: Turn, event: Event) -> Turn:
                 tool_calls=state.tool_calls + len(opened),
                 last_message=event.text or state.last_message,
                 truncated=state.truncated or event.truncated,
+                usage=state.usage.plus(event.usage),
             )
         case StepStarted():
             return replace(state, step=event.step, in_step=True)
@@ -163,7 +164,7 @@ def _turn(state: Turn, event: Event) -> Turn:
         case AbortRequested():
             return state if state.cause is not None else replace(state, cause=event.cause)
         case TurnStarted():
-            return Turn(number=event.turn, open=True, kind=event.kind, start=event.start)
+            return Turn(event.turn, open=True, kind=event.kind, start=event.start, started_ms=event.started_ms)
         case TurnEnded():
             return replace(state, open=False, in_step=False, calls=())
     return state
@@ -247,12 +248,6 @@ def _seen(state: Seen, event: MessageQueued) -> Seen:
 SEEN: Projection[Seen] = Projection("seen", Seen(), _seen, on=(MessageQueued,))
 
 
-def _stopped(state: bool, event: Event) -> bool:
-    return isinstance(event, SessionStopped)
-
-
-STOPPED: Projection[bool] = Projection("stopped", False, _stopped, on=(SessionStopped, SessionOpened))
-
 BUILT_IN: tuple[Projection[object], ...] = (
     OPENED,
     QUEUE,
@@ -263,5 +258,4 @@ BUILT_IN: tuple[Projection[object], ...] = (
     MODE,
     CHILDREN,
     SEEN,
-    STOPPED,
 )  # type: ignore[assignment]  # a tuple of projections of many states

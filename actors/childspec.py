@@ -18,7 +18,11 @@ BACKOFF_MAX_S = 2.0
 class ChildSpec:
     """How a supervisor starts one child, when it restarts it, and how many seconds its shutdown may take.
 
-    `start` is an async function without arguments that runs for as long as the child lives.
+    `start` is an async function without arguments, on Trio, that runs for as long as the child lives. It may end with
+    an `Exit` as its value to say how it ended; any other value is a normal end, an error a crash.
+
+    `stop` asks the child politely to end and does not wait; without one its scope is cancelled. What still lives after
+    `shutdown_s` is cancelled, and then abandoned. `about` answers what statistics show of the child.
     """
 
     id: str
@@ -26,6 +30,8 @@ class ChildSpec:
     restart: Restart = "permanent"
     shutdown_s: float = 5.0
     kind: Literal["actor", "supervisor"] = "actor"
+    stop: Callable[[], object] | None = None
+    about: Callable[[], Any] | None = None
 
 
 @attrs.frozen
@@ -59,11 +65,11 @@ RESTARTS: tuple[tuple[Restart, Exit, bool], ...] = (
     ("temporary", "shutdown", False),
     ("temporary", "passivated", False),
 )
-_AGAIN = frozenset((restart, exit) for restart, exit, again in RESTARTS if again)
+_AGAIN = frozenset((restart, how) for restart, how, again in RESTARTS if again)
 
 
 def on_exit(
-    restart: Restart, exit: Exit, past: Sequence[float], now_s: float, intensity: Intensity
+    restart: Restart, how: Exit, past: Sequence[float], now_s: float, intensity: Intensity
 ) -> tuple[Decision, tuple[float, ...]]:
     """The decision, and the restarts to remember (seconds, oldest first).
 
@@ -71,7 +77,7 @@ def on_exit(
     escalates, and is not remembered.
     """
     recent = tuple(at for at in past if now_s - at < intensity.period_s)
-    if (restart, exit) not in _AGAIN:
+    if (restart, how) not in _AGAIN:
         return Decision.FORGET, recent
     if len(recent) >= intensity.restarts_max:
         return Decision.ESCALATE, recent
@@ -79,7 +85,10 @@ def on_exit(
 
 
 def affected(strategy: Strategy, ids: Sequence[str], ended: str) -> tuple[str, ...]:
-    """The children to end and start again with `ended`, in start order; they are ended in reverse order."""
+    """The children to end and start again with `ended`, in start order; they are ended in reverse order.
+
+    A temporary one among them is ended and not started again.
+    """
     at = ids.index(ended)
     match strategy:
         case "one_for_one":

@@ -91,6 +91,7 @@ class Message(Value, frozen=True):
     id: str
     text: str
     source: str = "user"
+    wake: bool = True
 
 
 class CallReceipt(Value, frozen=True):
@@ -127,7 +128,8 @@ class SessionOpened(Event, frozen=True):
 class MessageQueued(Event, frozen=True):
     """Input was accepted and waits for a turn; `given` when the sender chose the id (a repeat is dropped).
 
-    `seq` is the event's own number and `turn` the turn it starts at once: the answer the sender got.
+    `seq` is the event's own number and `turn` the turn it starts at once: the answer the sender got. Without `wake` it
+    starts no turn by itself.
     """
 
     id: str
@@ -136,6 +138,7 @@ class MessageQueued(Event, frozen=True):
     given: bool = False
     seq: int = -1
     turn: int | None = None
+    wake: bool = True
 
 
 class MessageWithdrawn(Event, frozen=True):
@@ -171,6 +174,7 @@ class TurnStarted(Event, frozen=True):
     turn: int
     kind: TurnKind = "regular"
     start: StartKind = "user"
+    started_ms: int = 0
 
 
 class StepStarted(Event, frozen=True):
@@ -281,10 +285,6 @@ class HookFailed(Event, frozen=True):
     blocked: bool = False
 
 
-class SessionStopped(Event, frozen=True):
-    """The session was stopped on purpose; a later open starts it again."""
-
-
 class Unknown(Event, frozen=True):
     """An ignorable event of a kind this build does not know; kept as the bytes it came in."""
 
@@ -320,5 +320,4 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     AbortRequested,
     TurnEnded,
     HookFailed,
-    SessionStopped,
 )

@@ -82,6 +82,7 @@ class Submit(Ask):
     text: str
     id: str | None = None
     source: str = "user"
+    ended: Reply | None = None  # told when the turn that claims it has ended
 
 
 @attrs.frozen(eq=False)
@@ -137,10 +138,12 @@ class Wake(Ask):
 
 @attrs.frozen(eq=False)
 class Await(Ask):
-    """Tell me when this turn has ended, or the turn that claims this message, or when the session is idle."""
+    """Tell me when this turn has ended; without `turn`, when the session is idle.
+
+    A turn that ended too long ago to be remembered answers None: look it up in the store.
+    """
 
     turn: int | None = None
-    message: str | None = None
 
 
 @attrs.frozen(eq=False)

@@ -1,6 +1,6 @@
 """All that a plugin author imports: Plugin, tool, View, Hook and what hooks answer, Alarm."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -23,6 +23,14 @@ class Interrupted(Protocol):
 
     async def wait(self) -> None:
         """(Trio) Return once the interrupt came."""
+        ...
+
+
+class Closable(Protocol):
+    """Anything with a `close()` that does not wait."""
+
+    def close(self) -> None:
+        """Let go; harmless when repeated."""
         ...
 
 
@@ -104,6 +112,20 @@ class View(Protocol):
     @property
     def steered(self) -> bool:
         """Whether input arrived for the running turn that no step has claimed yet."""
+        ...
+
+    @property
+    def fresh(self) -> bool:
+        """True at the first step after the session was opened from its store, forked or compacted."""
+        ...
+
+    @property
+    def belongings(self) -> MutableMapping[str, Closable]:
+        """Things that live as long as the session; it closes each at its end."""
+        ...
+
+    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """(Trio) Run `fn` beside the session until it returns or the session ends; its errors are logged."""
         ...
 
 

@@ -1,0 +1,78 @@
+"""AbortWindow: ask, cancel, 100 ms. The one owner of a turn's cancellation."""
+
+from typing import Protocol
+
+import trio
+
+from callboard.actors.events import Cause
+
+ABORT_WINDOW_S = 0.1  # what codex gives a task between its token and its end; long enough for a clean-up, short enough
+
+
+class Signal:
+    """A flag that code of any kind can look at, and Trio code can wait for."""
+
+    __slots__ = ("_event", "_up")
+
+    def __init__(self) -> None:
+        self._up = False
+        self._event: trio.Event | None = None
+
+    def set(self) -> None:
+        """Raise the flag; it stays up."""
+        self._up = True
+        if self._event is not None:
+            self._event.set()
+
+    def is_set(self) -> bool:
+        """Whether the flag is up."""
+        return self._up
+
+    __bool__ = is_set
+
+    async def wait(self) -> None:
+        """(Trio) Return once the flag is up."""
+        if self._event is None:
+            self._event = trio.Event()
+            if self._up:
+                self._event.set()
+        await self._event.wait()
+
+
+class Askable(Protocol):
+    """Work outside the turn's own scope that an interrupt must reach."""
+
+    def ask(self) -> None:
+        """t = 0: cancel, or tell and leave running; does not wait."""
+        ...
+
+
+class AbortWindow:
+    """One turn's window: `scope` is its work, `asked` what runs for it elsewhere.
+
+    `request` opens the window at once and does not wait; `ends_s` (Trio's clock) is when the turn ends without what has
+    not ended. The first cause wins.
+    """
+
+    __slots__ = ("asked", "cause", "ends_s", "interrupted", "opened_s", "scope", "window_s")
+
+    def __init__(self, window_s: float = ABORT_WINDOW_S) -> None:
+        self.window_s = window_s
+        self.scope = trio.CancelScope()
+        self.cause: Cause | None = None
+        self.opened_s = self.ends_s = float("inf")
+        self.interrupted = Signal()
+        self.asked: dict[Askable, None] = {}
+
+    def request(self, cause: Cause) -> bool:
+        """Open the window; False when it is open already."""
+        if self.cause is not None:
+            return False
+        self.cause = cause
+        self.opened_s = trio.current_time()
+        self.ends_s = self.opened_s + self.window_s
+        self.interrupted.set()
+        for work in tuple(self.asked):
+            work.ask()
+        self.scope.cancel(reason=cause)
+        return True

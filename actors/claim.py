@@ -1,0 +1,46 @@
+"""Which queued input enters which turn and step: pure decisions over the queue."""
+
+from typing import Literal, TypeAlias
+
+from callboard.actors.books import Queue
+from callboard.actors.events import Message, StartKind
+
+Owner: TypeAlias = Literal["user", "automatic", "joins"]
+
+
+def owner_of(message: Message) -> Owner:
+    """Who starts a turn with it: a user message, an automatic one, or none because it joins a turn that runs."""
+    if message.source == "user":
+        return "user"
+    if message.source in ("schedule", "goal"):
+        return "automatic"
+    return "joins"  # steer, agent:PATH, notice, shell
+
+
+def next_start(queue: Queue, *, parked: bool, plan_mode: bool) -> StartKind | None:
+    """How the next turn starts, None when nothing may start one.
+
+    A user's message first, unless the queue is parked; else, and never in Plan mode, a reminder, a goal round, or
+    joining input that wakes.
+    """
+    if not parked and any(owner_of(message) == "user" for message in queue):
+        return "user"
+    if not plan_mode and any(message.wake and owner_of(message) != "user" for message in queue):
+        return "automatic"
+    return None
+
+
+def first_claim(queue: Queue, start: StartKind) -> Queue:
+    """What the first step of a turn takes: all joining input, and the one message that started it, in queue order."""
+    starter = next((message for message in queue if owner_of(message) == start), None)
+    return tuple(message for message in queue if message is starter or owner_of(message) == "joins")
+
+
+def later_claim(queue: Queue) -> Queue:
+    """What later steps take: the input that joins."""
+    return tuple(message for message in queue if owner_of(message) == "joins")
+
+
+def goes_on(queue: Queue) -> bool:
+    """Whether input that arrived keeps a turn going after its final answer; mail that wakes nobody waits."""
+    return any(message.wake and owner_of(message) == "joins" for message in queue)

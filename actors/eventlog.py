@@ -1,0 +1,210 @@
+"""EventLog: the only writer of a session. Append encodes, checks, folds and tells in one piece; flush waits for the disk.
+
+Append is the commit point: nobody sees half of it. Durability follows by `flush`, and readers outside are told only of
+what is flushed.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import outcome
+import trio
+
+from callboard.actors.books import QUEUE, TURN
+from callboard.actors.codec import Codec
+from callboard.actors.errors import LogError, UsageError
+from callboard.actors.events import Envelope, Event
+from callboard.actors.fold import Folds, Projection
+from callboard.actors.invariants import check
+from callboard.actors.store import Done, Header, Record, Store
+
+S = TypeVar("S")
+Listener: TypeAlias = Callable[[Event], None]
+
+LOGGER = logging.getLogger("callboard")
+
+
+class Reader(Protocol):
+    """Somebody outside who follows the log; told of flushed events, in order."""
+
+    def take(self, envelopes: Sequence[Envelope]) -> None:
+        """Take what became durable; must not raise and must not append."""
+        ...
+
+
+class EventLog:
+    """One session's events, folded as they come.
+
+    `append` and everything else here is synchronous, so nothing runs in between; only `flush` waits.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_folds",
+        "_listener",
+        "_now_ms",
+        "_store",
+        "_syncing",
+        "_telling",
+        "_unread",
+        "_waiting",
+        "at_ms",
+        "durable",
+        "readers",
+        "seq",
+        "session",
+        "states",
+        "watchers",
+    )
+
+    def __init__(
+        self, session: str, store: Store, codec: Codec, folds: Folds, now_ms: Callable[[], int], listener: Listener
+    ) -> None:
+        self.session = session
+        self.states: list[Any] = list(folds.zeros)
+        self.seq = 0  # the number of the next event
+        self.durable = -1  # the number of the last durable event
+        self.at_ms = 0  # wall time of the last event
+        self.readers: tuple[Reader, ...] = ()
+        self.watchers: list[Callable[[], None]] | None = None  # called after each append
+        self._store, self._codec, self._folds, self._now_ms, self._listener = store, codec, folds, now_ms, listener
+        self._unread: list[Envelope] = []  # appended, not durable, wanted by readers
+        self._waiting: list[tuple[int, Done]] = []
+        self._syncing = False
+        self._telling = False
+
+    def __getitem__(self, projection: Projection[S]) -> S:
+        state: S = self.states[self._folds.place[projection]]
+        return state
+
+    def load(self, records: Iterable[Record]) -> None:
+        """Fold what the store holds; raises `LogError` when a record is missing, out of order or not ours."""
+        for record in records:
+            if record.seq != self.seq:
+                raise LogError(f"session {self.session!r}: event {self.seq} is missing before {record.seq}.")
+            self._folds.apply(self.states, self._codec.decode(record.body))
+            self.seq, self.at_ms = record.seq + 1, record.at_ms
+        self.durable = self.seq - 1
+
+    def append(self, *events: Event, at_ms: int | None = None, header: Header | None = None) -> int:
+        """Put events on the log in one write, and return the number of the last; all of them or none.
+
+        Raises `InvariantBroken` when one must not follow, `LogError` when the store takes nothing, and whatever the
+        encoder raises for a value that cannot be written; then nothing has changed.
+        """
+        assert not self._telling, "append from inside a listener: react at the next boundary instead"
+        now = self._now_ms() if at_ms is None else at_ms
+        states, folds, encode = self.states.copy(), self._folds, self._codec.encode
+        turn_at, queue_at, seq = folds.place[TURN], folds.place[QUEUE], self.seq
+        records: list[Record] = []
+        for event in events:
+            before = states[turn_at]
+            check(before, states[queue_at], event)
+            body = encode(event)
+            folds.apply(states, event)
+            after = states[turn_at]
+            turn = after.number if after.open or before.open else None
+            records.append(Record(seq + len(records), now, turn, body))
+        self._store.append(self.session, records, header)
+        self.states[:] = states
+        self.seq, self.at_ms = seq + len(records), now
+        self._tell(events, records)
+        return self.seq - 1
+
+    def _tell(self, events: Sequence[Event], records: Sequence[Record]) -> None:
+        self._telling = True
+        try:
+            for event in events:
+                self._listener(event)
+            if self.readers:
+                for event, record in zip(events, records, strict=True):
+                    self._unread.append(Envelope(self.session, record.seq, record.at_ms, record.turn, event))
+        finally:
+            self._telling = False
+        if self.watchers:
+            for watcher in tuple(self.watchers):
+                watcher()
+
+    def when_durable(self, done: Done) -> None:
+        """Call `done(None)` when all that is on the log now is durable, or `done(error)`; maybe before returning."""
+        if self.durable >= self.seq - 1:
+            done(None)
+            return
+        self._waiting.append((self.seq - 1, done))
+        if not self._syncing:
+            self._sync()
+
+    async def flush(self) -> None:
+        """(Trio) Return when all that is on the log now is durable; cancelling stops the wait, never the write."""
+        if self.durable >= self.seq - 1:
+            return
+        ended: list[Exception | None] = []
+        waiter: list[trio.lowlevel.Task] = []
+
+        def done(error: Exception | None) -> None:
+            ended.append(error)
+            if waiter:
+                trio.lowlevel.reschedule(waiter.pop(), outcome.Value(None))
+
+        def give_up(_: Any) -> trio.lowlevel.Abort:
+            waiter.clear()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self.when_durable(done)
+        if not ended:
+            waiter.append(trio.lowlevel.current_task())
+            await trio.lowlevel.wait_task_rescheduled(give_up)
+        if ended[0] is not None:
+            raise ended[0]
+
+    def nudge(self) -> None:
+        """Make what is appended durable soon, when readers outside wait for it; nobody waits here."""
+        if self.readers and not self._syncing and self.durable < self.seq - 1:
+            self._sync()
+
+    def _sync(self) -> None:
+        self._syncing = True
+        target = self.seq - 1
+        self._store.sync(lambda error: self._synced(target, error))
+
+    def _synced(self, target: int, error: Exception | None) -> None:
+        self._syncing = False
+        if error is None:
+            self.durable = max(self.durable, target)
+            self._deliver()
+        due = [done for at, done in self._waiting if at <= target]
+        self._waiting = [(at, done) for at, done in self._waiting if at > target]
+        for done in due:
+            done(error)
+        if self._waiting and not self._syncing:
+            self._sync()
+
+    def _deliver(self) -> None:
+        unread = self._unread
+        if not unread or unread[0].seq > self.durable:
+            return
+        upto = next((at for at, envelope in enumerate(unread) if envelope.seq > self.durable), len(unread))
+        ready, self._unread = unread[:upto], unread[upto:]
+        for reader in self.readers:
+            reader.take(ready)
+
+    def follow(self, reader: Reader) -> int:
+        """Tell `reader` of events from here on; returns the number of the last one it will not be told of."""
+        self.readers = (*self.readers, reader)
+        return self.seq - 1 if not self._unread else self._unread[0].seq - 1
+
+    def unfollow(self, reader: Reader) -> None:
+        """Stop telling `reader`; harmless when repeated."""
+        self.readers = tuple(one for one in self.readers if one is not reader)
+        if not self.readers:
+            self._unread = []
+
+
+def plugin_events(events: Sequence[Event], core: frozenset[type[Event]]) -> None:
+    """Refuse core events from plugins: only the actor writes those."""
+    for event in events:
+        if not isinstance(event, Event):
+            raise UsageError(f"append takes events, got {event!r}.")
+        if type(event) in core:
+            raise UsageError(f"{type(event).__name__} is written by the session alone; append an event of the plugin.")

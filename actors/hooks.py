@@ -1,0 +1,102 @@
+"""Runs the hooks around a tool call and says what they came to; a broken hook fails open or closed, as it declares."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import trio
+
+from callboard.actors.events import HookFailed
+from callboard.actors.notices import HookRan
+from callboard.actors.plugin import AddContext, Allow, Block, Hook, Rewrite, ToolCall, ToolResult
+from callboard.actors.stage import Stage
+
+
+@attrs.frozen
+class Verdict:
+    """What the hooks of one moment decided together: any block wins, else the last rewrite."""
+
+    block: str | None = None
+    rewrite: Rewrite | None = None
+    context: tuple[str, ...] = ()
+    failures: tuple[HookFailed, ...] = ()
+
+
+GO_ON = Verdict()
+
+
+async def before(stage: Stage, call: ToolCall) -> Verdict:
+    """Ask every `before_tool` hook, in order, until one blocks."""
+    verdict = GO_ON
+    for hook in stage.hooks:
+        if hook.before_tool is None:
+            continue
+        answer, failure = await _ask(hook, hook.before_tool, call)
+        match answer:
+            case Block():
+                status, verdict = "blocked", attrs.evolve(verdict, block=answer.reason)
+            case Rewrite():
+                status, verdict = "rewrote", attrs.evolve(verdict, rewrite=answer)
+                call = attrs.evolve(call, arguments=answer.arguments)
+            case None | Allow():
+                status = "ok"
+            case _:
+                failure = failure or f"answered {type(answer).__name__}, not Allow, Block or Rewrite"
+                status = "failed"
+        verdict = _note(stage, hook, status, failure, verdict)
+        if verdict.block is not None:
+            break
+    return verdict
+
+
+async def after(stage: Stage, call: ToolCall, result: ToolResult) -> Verdict:
+    """Ask every `after_tool` hook; context adds up, the first block is the feedback the model reads."""
+    verdict = GO_ON
+    for hook in stage.hooks:
+        if hook.after_tool is None:
+            continue
+        answer, failure = await _ask(hook, hook.after_tool, call, result)
+        match answer:
+            case Block():
+                status = "blocked"
+                if verdict.block is None:
+                    verdict = attrs.evolve(verdict, block=answer.reason)
+            case AddContext():
+                status, verdict = "context", attrs.evolve(verdict, context=(*verdict.context, answer.text))
+            case None | Allow():
+                status = "ok"
+            case _:
+                failure = failure or f"answered {type(answer).__name__}, not AddContext or Block"
+                status = "failed"
+        verdict = _note(stage, hook, status, failure, verdict)
+    return verdict
+
+
+class _Broken:
+    """Stands for the answer of a hook that gave none."""
+
+
+async def _ask(hook: Hook, fn: Callable[..., Any], *args: Any) -> tuple[Any, str | None]:
+    with trio.move_on_after(hook.timeout_s) as scope:
+        try:
+            answer = fn(*args)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:  # a hook is foreign code; what it raises is its failure, not the turn's
+            return _Broken(), f"{type(error).__name__}: {error}"
+    if scope.cancelled_caught:
+        return _Broken(), f"took over {hook.timeout_s:g} s"
+    return answer, None
+
+
+def _note(stage: Stage, hook: Hook, status: str, failure: str | None, verdict: Verdict) -> Verdict:
+    stage.on_notice(HookRan(hook.name, status))
+    if failure is None:
+        return verdict
+    blocked = hook.on_failure == "block"
+    failed = HookFailed(hook.name, failure, blocked)
+    verdict = attrs.evolve(verdict, failures=(*verdict.failures, failed))
+    if blocked and verdict.block is None:
+        verdict = attrs.evolve(verdict, block=f"hook {hook.name} failed: {failure}")
+    return verdict

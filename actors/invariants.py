@@ -1,0 +1,126 @@
+"""What may follow what on a log: one table from event type to the promise it must keep."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from callboard.actors.books import Queue, Turn
+from callboard.actors.errors import CallboardError
+from callboard.actors.events import (
+    AbortRequested,
+    Event,
+    MessageQueued,
+    MessagesClaimed,
+    MessageWithdrawn,
+    ModelFailed,
+    ModelSaid,
+    StepEnded,
+    StepStarted,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
+
+
+class InvariantBroken(CallboardError, AssertionError):
+    """An event that must not follow this log; nothing was written."""
+
+
+Check: TypeAlias = Callable[[Turn, Queue, Any], str | None]
+
+
+def _turn_started(turn: Turn, queue: Queue, event: TurnStarted) -> str | None:
+    if turn.open:
+        return f"turn {turn.number} is still open"
+    return None if event.turn == turn.number + 1 else f"the next turn is {turn.number + 1}"
+
+
+def _turn_ended(turn: Turn, queue: Queue, event: TurnEnded) -> str | None:
+    if not turn.open or event.turn != turn.number:
+        return f"turn {event.turn} is not open"
+    if turn.in_step:
+        return f"step {turn.step} is still open"
+    if turn.calls:
+        return f"call {turn.calls[0].call.id!r} has no result"
+    return None
+
+
+def _abort(turn: Turn, queue: Queue, event: AbortRequested) -> str | None:
+    return None if turn.open and event.turn == turn.number else f"turn {event.turn} is not open"
+
+
+def _step_started(turn: Turn, queue: Queue, event: StepStarted) -> str | None:
+    if not turn.open or event.turn != turn.number:
+        return f"turn {event.turn} is not open"
+    if turn.in_step:
+        return f"step {turn.step} is still open"
+    return None if event.step == turn.step + 1 else f"the next step is {turn.step + 1}"
+
+
+def _step_ended(turn: Turn, queue: Queue, event: StepEnded) -> str | None:
+    if not turn.in_step or event.step != turn.step:
+        return f"step {event.step} is not open"
+    return f"call {turn.calls[0].call.id!r} has no result" if turn.calls else None
+
+
+def _model(turn: Turn, queue: Queue, event: ModelSaid | ModelFailed) -> str | None:
+    if not turn.in_step:
+        return "no step is open"
+    if isinstance(event, ModelSaid) and event.calls:
+        ids = [call.id for call in event.calls] + [one.call.id for one in turn.calls]
+        if not all(ids) or len(set(ids)) != len(ids):
+            return "each call needs an id of its own"
+    return None
+
+
+def _tool_called(turn: Turn, queue: Queue, event: ToolCalled) -> str | None:
+    for one in turn.calls:
+        if one.call.id == event.call:
+            return f"call {event.call!r} was started before" if one.started else None
+    return f"call {event.call!r} is not open"
+
+
+def _tool_returned(turn: Turn, queue: Queue, event: ToolReturned) -> str | None:
+    return None if any(one.call.id == event.call for one in turn.calls) else f"call {event.call!r} is not open"
+
+
+def _queued(turn: Turn, queue: Queue, event: MessageQueued) -> str | None:
+    return f"message {event.id!r} is queued already" if any(m.id == event.id for m in queue) else None
+
+
+def _claimed(turn: Turn, queue: Queue, event: MessagesClaimed) -> str | None:
+    ids = {message.id for message in queue}
+    missing = [id_ for id_ in event.ids if id_ not in ids]
+    return f"message {missing[0]!r} is not queued" if missing else None
+
+
+def _withdrawn(turn: Turn, queue: Queue, event: MessageWithdrawn) -> str | None:
+    return None if any(m.id == event.id for m in queue) else f"message {event.id!r} is not queued"
+
+
+PROMISES: Mapping[type[Event], Check] = MappingProxyType(
+    {
+        TurnStarted: _turn_started,
+        TurnEnded: _turn_ended,
+        AbortRequested: _abort,
+        StepStarted: _step_started,
+        StepEnded: _step_ended,
+        ModelSaid: _model,
+        ModelFailed: _model,
+        ToolCalled: _tool_called,
+        ToolReturned: _tool_returned,
+        MessageQueued: _queued,
+        MessagesClaimed: _claimed,
+        MessageWithdrawn: _withdrawn,
+    }
+)
+
+
+def check(turn: Turn, queue: Queue, event: Event) -> None:
+    """Raise `InvariantBroken` when this event must not follow."""
+    promise = PROMISES.get(type(event))
+    if promise is not None:
+        broken = promise(turn, queue, event)
+        if broken is not None:
+            raise InvariantBroken(f"{type(event).__name__} refused: {broken}.")

@@ -1,0 +1,171 @@
+"""What is written about a call that did not simply complete: receipts, outcomes, and the words the model reads."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from callboard.actors.books import OpenCall, Turn
+from callboard.actors.events import (
+    CallReceipt,
+    Cause,
+    ControlCallEnded,
+    Ending,
+    Event,
+    Outcome,
+    Receipt,
+    StepEnded,
+    ToolReturned,
+    TurnEnded,
+)
+
+CONTROL_TOOLS = frozenset(
+    {
+        "update_plan",
+        "todo_write",
+        "exit_plan_mode",
+        "request_user_input",
+        "schedule_create",
+        "schedule_list",
+        "schedule_delete",
+        "get_goal",
+        "create_goal",
+        "update_goal",
+    }
+)
+
+OUTCOMES: Mapping[Receipt, Outcome | None] = MappingProxyType(
+    {
+        "completed": "completed",
+        "failed": "failed",
+        "rejected": "rejected",
+        "interrupted": "interrupted",
+        "abandoned": "interrupted",
+        "not_started": None,
+        "outcome_unknown": "interrupted",
+    }
+)
+
+_BY_CAUSE: Mapping[Cause, str] = MappingProxyType(
+    {
+        "interrupted": "aborted by user",
+        "replaced": "aborted because a new task replaced this one",
+        "parent": "aborted together with the parent agent",
+        "budget": "aborted because a budget is used up",
+        "shutdown": "aborted because the runtime is shutting down",
+        "review_ended": "aborted because the review ended",
+    }
+)
+
+MARKER = (
+    "<turn_aborted>\n"
+    "{who} stopped the previous turn on purpose. Commands that were started in the background may still be running, and "
+    "tools that were cut off may have done part of their work: check before you repeat or rely on any of it.\n"
+    "</turn_aborted>"
+)
+
+NOT_STARTED = "not started: {why}. Nothing of it ran; it may be called again."
+MAY_REPEAT = "interrupted: the program ended while this ran. It is safe to run it again."
+UNKNOWN = (
+    "outcome unknown: the program ended while this ran, so its effect may or may not have happened. "
+    "Verify before you repeat it."
+)
+STILL_RUNNING = "It did not stop in time and was left behind; what it may still do is not reported."
+
+
+def aborted_text(cause: Cause, receipt: Receipt, seconds: float, partial: str = "") -> str:
+    """What the model reads for a call that an abort ended after `seconds`."""
+    if receipt == "not_started":
+        return NOT_STARTED.format(why=_BY_CAUSE[cause])
+    text = f"{_BY_CAUSE[cause]} after {max(0.1, seconds):.1f}s"
+    if receipt == "abandoned":
+        text = f"{text}. {STILL_RUNNING}"
+    return f"{text}\n{partial}" if partial else text
+
+
+def marker_text(role: str) -> str:
+    """The abort marker; as a developer's note it does not speak of the user."""
+    return MARKER.format(who="The user" if role == "user" else "Somebody")
+
+
+def cut_middle(text: str, limit_bytes: int) -> str:
+    """`text` in at most about `limit_bytes` of UTF-8, head and tail kept, the cut marked with what is gone."""
+    if len(text) * 4 <= limit_bytes:
+        return text
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit_bytes:
+        return text
+    half = limit_bytes // 2
+    head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
+    return f"{head}\n[... {len(data) - 2 * half:,} bytes cut ...]\n{tail}"
+
+
+def clean_text(text: str) -> str:
+    """`text` as UTF-8 can carry it: lone surrogates become U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def shown_name(name: str) -> str:
+    """A tool name that came from outside, fit to be quoted: no control characters, at most 64 characters."""
+    text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in clean_text(name))
+    return text if len(text) <= 64 else text[:63] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def ending_of(receipts: tuple[Receipt, ...], told: bool) -> Ending:
+    """How an abort ended, at its worst: abandoned, else graceful when a tool was told, else cancelled."""
+    if "abandoned" in receipts:
+        return "abandoned"
+    return "graceful" if told else "cancelled"
+
+
+def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
+    """The events that close a turn which a crash left open; deterministic, adds only, empty for a closed turn.
+
+    Each open call gets one result: never dispatched `not_started`; dispatched, by its effect, `interrupted` (may be
+    repeated) or `outcome_unknown`. A control call that was dispatched gets its one fact.
+    """
+    if not turn.open:
+        return ()
+    events: list[Event] = []
+    receipts = list(turn.receipts)
+    for one in turn.calls:
+        returned = _repaired(one)
+        if one.started and one.call.name in CONTROL_TOOLS:
+            events.append(ControlCallEnded(one.call.id, None, one.call.name, at_ms, at_ms, "interrupted"))
+        events.append(returned)
+        receipts.append(_receipt(returned))
+    if turn.in_step:
+        events.append(StepEnded(turn.number, turn.step))
+    events.append(
+        TurnEnded(
+            turn.number,
+            "interrupted",
+            last_message=turn.last_message,
+            receipts=tuple(receipts),
+            usage=turn.usage,
+            steps=turn.step,
+            tool_calls=turn.tool_calls,
+            started_ms=turn.started_ms,
+            ended_ms=at_ms,
+            truncated=turn.truncated,
+            kind=turn.kind,
+        )
+    )
+    return tuple(events)
+
+
+def _repaired(one: OpenCall) -> ToolReturned:
+    if not one.started:
+        receipt: Receipt = "not_started"
+        text = NOT_STARTED.format(why="the program ended before this call ran")
+    elif one.effect == "once":
+        receipt, text = "outcome_unknown", UNKNOWN
+    else:
+        receipt, text = "interrupted", MAY_REPEAT
+    return ToolReturned(one.call.id, receipt, OUTCOMES[receipt], text, name=one.call.name)
+
+
+def _receipt(returned: ToolReturned) -> CallReceipt:
+    return CallReceipt(returned.call, returned.name, returned.receipt, returned.seconds)

@@ -1,0 +1,118 @@
+"""Stage: what the runtime lends to all its actors, and the limits they keep."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, Protocol
+
+import attrs
+import trio
+
+from callboard.actors.abort import ABORT_WINDOW_S
+from callboard.actors.codec import Codec
+from callboard.actors.events import Event
+from callboard.actors.fold import Folds
+from callboard.actors.model import Model, ToolSpec
+from callboard.actors.notices import AbandonedChanged, Notice
+from callboard.actors.plugin import Hook, Plugin
+from callboard.actors.store import Store
+from callboard.actors.tool import Tool
+
+
+@attrs.frozen
+class Limits:
+    """The bounds of a session; seconds on Trio's clock."""
+
+    abort_window_s: float = ABORT_WINDOW_S
+    mailbox_max: int = 1024
+    steps_max: int = 200
+    turn_seconds_max: float | None = None
+    text_max_chars: int = 4_000_000
+    flush_stall_s: float = 5.0
+    shutdown_s: float = 10.0
+    threads_max: int = 64
+    threads_abandoned_max: int = 32
+    keep_partial_text: bool = True
+    interrupt_message: bool = True
+    marker_role: Literal["user", "developer"] = "user"
+
+
+@attrs.frozen
+class SpawnRequest:
+    """A subagent somebody asks for; `call` is the tool call that asks."""
+
+    parent: str
+    name: str
+    task: str
+    role: str | None = None
+    model: str | None = None
+    notify: bool = True
+
+
+class Spawner(Protocol):
+    """The runtime's door to new sessions."""
+
+    async def spawn(self, request: SpawnRequest) -> tuple[str, str]:
+        """(Trio) Admit and start a child; its (session id, path). A `ToolError` names the limit that refused."""
+        ...
+
+
+class Abandoned:
+    """Work that outlived its turn, by kind, until it really ends."""
+
+    def __init__(self, changed: Callable[[str, int], None]) -> None:
+        self._living: dict[object, tuple[str, str]] = {}
+        self._changed = changed
+        self.parked: list[str] = []
+
+    def add(self, work: object, runs_on: str, name: str) -> None:
+        """List a piece of work that was left behind."""
+        self._living[work] = (runs_on, name)
+        self._changed(runs_on, self.count(runs_on))
+
+    def discard(self, work: object) -> None:
+        """It ended after all; harmless when it was never listed."""
+        entry = self._living.pop(work, None)
+        if entry is not None:
+            self._changed(entry[0], self.count(entry[0]))
+
+    def count(self, runs_on: str | None = None) -> int:
+        """How many live, of one kind or of all."""
+        if runs_on is None:
+            return len(self._living)
+        return sum(kind == runs_on for kind, _ in self._living.values())
+
+    def names(self) -> tuple[str, ...]:
+        """What lives, as people read it."""
+        return tuple(f"{name} ({runs_on})" for runs_on, name in self._living.values())
+
+
+@attrs.define(eq=False)
+class Stage:
+    """One runtime's shared things. `nursery` hosts tool bodies and whatever outlives a turn."""
+
+    store: Store
+    codec: Codec
+    folds: Folds
+    now_ms: Callable[[], int]
+    nursery: trio.Nursery
+    ask_host: Callable[..., Awaitable[Any]]
+    resolve: Callable[[str | None], Model]
+    tools: Mapping[str, Tool] = attrs.field(factory=dict)
+    plugins: tuple[Plugin, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    limits: Limits = attrs.field(factory=Limits)
+    on_event: Callable[[Event], None] = lambda event: None
+    on_notice: Callable[[Notice], None] = lambda notice: None
+    on_due: Callable[[str, int | None], None] = lambda session, due_ms: None
+    on_interrupt: Callable[[BaseException], None] = lambda error: None
+    spawner: Spawner | None = None
+    folder: str = "."
+    can_drop: bool = False
+    threads: trio.CapacityLimiter = attrs.field(init=False)
+    abandoned: Abandoned = attrs.field(init=False)
+    specs: tuple[ToolSpec, ...] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        offered = (tool for tool in self.tools.values() if tool.exposure in ("direct", "direct_model_only"))
+        self.specs = tuple(tool.spec for tool in offered)
+        self.threads = trio.CapacityLimiter(self.limits.threads_max)
+        self.abandoned = Abandoned(lambda runs_on, count: self.on_notice(AbandonedChanged(runs_on, count)))

@@ -1,0 +1,269 @@
+"""The kit for tests of tools, plugins and whole stories: scripted models, fakes, a runtime inside one Trio run, seeds.
+
+Public, for plugin authors too. Everything here is pure Trio: no asyncio, no threads, no disk.
+"""
+
+import inspect
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+import trio.testing
+
+from callboard.actors.books import BUILT_IN
+from callboard.actors.codec import Codec
+from callboard.actors.drop import usable
+from callboard.actors.errors import UsageError
+from callboard.actors.eventlog import EventLog
+from callboard.actors.events import Event, SessionOpened, TurnEnded, Usage
+from callboard.actors.fold import Folds, Projection
+from callboard.actors.memory import MemoryStore
+from callboard.actors.messages import Accepted, Ask, Await, Interrupt, Stop, Submit
+from callboard.actors.model import Model, Prompt, Reply, Say
+from callboard.actors.notices import Delta, Notice
+from callboard.actors.phase import Phase
+from callboard.actors.plugin import Hook, Plugin
+from callboard.actors.session import Session
+from callboard.actors.stage import Limits, Stage
+from callboard.actors.store import Store
+from callboard.actors.tool import Tool
+
+__all__ = ["FakeWall", "Lab", "LabSession", "MemoryStore", "ScriptedModel", "open_lab", "seeded_run"]
+
+Script: TypeAlias = Sequence[Reply] | Callable[[Prompt], Reply | Awaitable[Reply]]
+
+START_MS = 1_800_000_000_000
+
+
+class ScriptedModel:
+    """A model that answers from a list of replies, or by a function of the prompt (plain, or async on Trio).
+
+    A list is told to each session from its start; used up, it answers with an empty reply. `delay_s` (Trio's clock)
+    passes before each answer, while its text streams in words. `usage` is reported for replies that bring none. Every
+    prompt is kept in `prompts`.
+    """
+
+    provider = "scripted"
+
+    def __init__(self, replies: Script = (), delay_s: float = 0.0, usage: Usage | None = None) -> None:
+        if not callable(replies) and not all(isinstance(reply, Reply) for reply in replies):
+            raise UsageError("ScriptedModel takes a list of Reply, or a function from Prompt to Reply.")
+        self._script: Script = replies if callable(replies) else tuple(replies)
+        self._delay_s, self._usage = delay_s, usage or Usage()
+        self._told: dict[str, int] = {}
+        self.prompts: list[Prompt] = []
+
+    async def reply(self, prompt: Prompt, say: Say) -> Reply:
+        """The next reply of this session's script."""
+        self.prompts.append(prompt)
+        reply = await self._next(prompt)
+        if type(reply) is not Reply:
+            return reply  # a test of what the runtime does about it
+        if self._delay_s > 0:
+            await self._stream(reply.text, say)
+        elif reply.text:
+            say(reply.text)
+        if reply.usage is None:
+            return Reply(reply.text, reply.calls, self._usage, reply.truncated)
+        return reply
+
+    async def _next(self, prompt: Prompt) -> Reply:
+        if callable(self._script):
+            answer = self._script(prompt)
+            return await answer if inspect.isawaitable(answer) else answer
+        at = self._told.get(prompt.session, 0)
+        self._told[prompt.session] = at + 1
+        return self._script[at] if at < len(self._script) else Reply()
+
+    async def _stream(self, text: str, say: Say) -> None:
+        words = text.split(" ") if text else []
+        pause_s = self._delay_s / max(1, len(words))
+        if not words:
+            await trio.sleep(pause_s)
+        for at, word in enumerate(words):
+            await trio.sleep(pause_s)
+            say(word if at == 0 else f" {word}")
+
+
+class FakeWall:
+    """A wall clock that tests move: `advance(seconds)` and `set(milliseconds)`; it may jump either way."""
+
+    def __init__(self, start_ms: int = START_MS) -> None:
+        self._now_ms = start_ms
+
+    def now_ms(self) -> int:
+        """Wall milliseconds UTC."""
+        return self._now_ms
+
+    def advance(self, seconds: float) -> None:
+        """Move forward, or back with a negative number."""
+        self._now_ms += round(seconds * 1000)
+
+    def set(self, now_ms: int) -> None:
+        """Jump."""
+        self._now_ms = now_ms
+
+
+@attrs.define(eq=False)
+class LabSession:
+    """A session inside a lab, driven from Trio."""
+
+    actor: Session
+    deltas: list[Delta] = attrs.field(factory=list)
+
+    @property
+    def log(self) -> EventLog:
+        """The session's log and folds."""
+        return self.actor.log
+
+    async def ask(self, make: Callable[[Callable[[Any], None]], Ask]) -> Any:
+        """Tell the message that `make(reply)` returns and wait for its answer; an error is raised."""
+        answered, box = trio.Event(), []
+
+        def reply(answer: Any) -> None:
+            box.append(answer)
+            answered.set()
+
+        self.actor.tell(make(reply))  # type: ignore[arg-type]  # every Ask made here is a Letter
+        await answered.wait()
+        if isinstance(box[0], Exception):
+            raise box[0]
+        return box[0]
+
+    async def submit(self, text: str, id: str | None = None, source: str = "user") -> Accepted:
+        """Queue a message and return its answer."""
+        answer: Accepted = await self.ask(lambda reply: Submit(text, id, source, reply=reply))
+        return answer
+
+    async def run(self, text: str) -> TurnEnded:
+        """Submit, and wait for the end of the turn that takes it."""
+        ended: TurnEnded = await self.ask(lambda reply: Submit(text, ended=reply))
+        return ended
+
+    async def interrupt(self, turn: int | None = None) -> Any:
+        """Interrupt the running turn."""
+        return await self.ask(lambda reply: Interrupt(turn, reply=reply))
+
+    async def wait(self, turn: int) -> TurnEnded | None:
+        """The end of a turn; None when it is no longer remembered."""
+        ended: TurnEnded | None = await self.ask(lambda reply: Await(turn, reply=reply))
+        return ended
+
+    async def wait_idle(self) -> None:
+        """Return when the session rests."""
+        await self.ask(lambda reply: Await(reply=reply))
+
+    async def stop(self) -> Any:
+        """End the session."""
+        return await self.ask(lambda reply: Stop(reply=reply))
+
+    def state(self, projection: Projection[Any]) -> Any:
+        """One fold."""
+        return self.actor.log[projection]
+
+
+class Lab:
+    """A runtime inside one Trio run: `await lab.session()` starts a session under it."""
+
+    def __init__(self, stage: Stage, events: list[Event], notices: list[Notice]) -> None:
+        self.stage, self.events, self.notices = stage, events, notices
+        self.sessions: dict[str, LabSession] = {}
+
+    async def session(self, id: str = "s", *, fresh: bool = True, **opening: Any) -> LabSession:
+        """Start a session, or open it again from the lab's store with `fresh=False`."""
+        opened = SessionOpened(root=id, **opening) if fresh else None
+        session = LabSession(Session(self.stage, id, opened))
+        session.actor.deltas = (session.deltas.append,)
+        self.sessions[id] = session
+        self.stage.nursery.start_soon(session.actor.run)
+        await session.wait_idle() if not fresh else await trio.lowlevel.checkpoint()
+        while session.actor.phase is Phase.STARTING:
+            await trio.lowlevel.checkpoint()
+        return session
+
+    def records(self, id: str = "s") -> list[Event]:
+        """Everything on a session's log, decoded from the store."""
+        store, codec = self.stage.store, self.stage.codec
+        return [codec.decode(record.body) for record in store.read(id, -1, 1_000_000)]
+
+    def check(self) -> None:
+        """Every log replays, from its bytes alone, to the states that its session has; and every promise is kept."""
+        for id_, session in self.sessions.items():
+            again = EventLog(id_, MemoryStore(), self.stage.codec, self.stage.folds, lambda: 0, lambda event: None)
+            for event in self.records(id_):
+                again.append(event)
+            assert again.states == session.log.states[:], f"session {id_}: replay gives another state"
+
+
+@asynccontextmanager
+async def open_lab(
+    model: Model | None = None,
+    *,
+    tools: Iterable[Tool] = (),
+    plugins: Sequence[Plugin] = (),
+    hooks: Sequence[Hook] = (),
+    limits: Limits | None = None,
+    store: Store | None = None,
+    wall: FakeWall | None = None,
+) -> AsyncIterator[Lab]:
+    """A lab for the length of the block; leaving it stops the sessions and checks their logs."""
+    events: list[Event] = []
+    notices: list[Notice] = []
+    answering = model or ScriptedModel()
+    catalogue = {one.name: one for one in (*tools, *(t for plugin in plugins for t in plugin.tools))}
+    projections = (*BUILT_IN, *(p for plugin in plugins for p in plugin.projections))
+    async with trio.open_nursery() as nursery:
+        stage = Stage(
+            store=store or MemoryStore(),
+            codec=Codec(tuple(kind for plugin in plugins for kind in plugin.events)),
+            folds=Folds(projections),
+            now_ms=(wall or FakeWall()).now_ms,
+            nursery=nursery,
+            ask_host=_no_host,
+            resolve=lambda name: answering,
+            tools=catalogue,
+            plugins=tuple(plugins),
+            hooks=tuple(hooks),
+            limits=limits or Limits(),
+            on_event=events.append,
+            on_notice=notices.append,
+            can_drop=await usable(),
+        )
+        lab = Lab(stage, events, notices)
+        yield lab
+        for session in lab.sessions.values():
+            await session.stop()
+        lab.check()
+        nursery.cancel_scope.cancel()
+
+
+async def _no_host(fn: Callable[..., Any], *args: Any) -> Any:
+    raise UsageError("a lab has no asyncio: tools with runs_on='asyncio' need open_runtime().")
+
+
+def seeded_run(scenario: Callable[[], Awaitable[None]], seeds: Iterable[int]) -> int:
+    """Run `scenario` once for each seed in virtual time, the order of runnable tasks chosen by the seed; the count.
+
+    A failure is raised with a note that says its seed. Trio's scheduler is restored afterwards.
+    """
+    run: Any = trio._core._run  # the scheduler's random order has no public switch
+    before, state = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate()
+    count = 0
+    run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    try:
+        for seed in seeds:
+            run._r.seed(seed)
+            random.seed(seed)
+            try:
+                trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+            except BaseException as error:
+                error.add_note(f"with seed {seed}: repeat it with seeded_run({scenario.__name__}, [{seed}])")
+                raise
+            count += 1
+    finally:
+        run._ALLOW_DETERMINISTIC_SCHEDULING = before
+        run._r.setstate(state)
+    return count

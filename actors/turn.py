@@ -1,0 +1,293 @@
+"""run_turn: steps until the model asks for no more tools, then the books, whatever happened on the way."""
+
+import trio
+
+from callboard.actors.books import CHILDREN, HISTORY, MODE, OPENED, QUEUE, TURN, Queue
+from callboard.actors.claim import first_claim, goes_on, later_claim
+from callboard.actors.dispatch import Batch
+from callboard.actors.errors import ModelError
+from callboard.actors.events import (
+    AbortRequested,
+    Cause,
+    Event,
+    MessagesClaimed,
+    ModelFailed,
+    ModelSaid,
+    NoteAdded,
+    QueueParked,
+    StartKind,
+    StepEnded,
+    StepStarted,
+    TurnEnded,
+    TurnReason,
+)
+from callboard.actors.facts import PlanModeRequested, PlanModeSet
+from callboard.actors.intake import take
+from callboard.actors.model import Model, Prompt, Reply
+from callboard.actors.notices import Delta
+from callboard.actors.plugin import Enter, Reject
+from callboard.actors.receipts import clean_text, ending_of, marker_text
+from callboard.actors.view import CallView, Scene
+
+RETRIES_MAX = 2
+RETRY_FIRST_S = 0.5
+RETRY_MAX_S = 30.0
+
+
+async def run_turn(scene: Scene, start: StartKind) -> TurnEnded:
+    """Run the turn that is open on the log until it is owed nothing, and append its one TurnEnded.
+
+    Ends by itself, or by the window of `scene`; an exception is a bug of ours or of a plugin and leaves the turn open
+    for the repair.
+    """
+    window = scene.window
+    assert window is not None
+    running = Running(scene, start)
+    try:
+        with window.scope:
+            await running.steps()
+        if window.cause is not None:
+            await running.settle()
+    finally:
+        running.cut()
+    return running.end()
+
+
+class Running:
+    """What one turn keeps between its steps."""
+
+    def __init__(self, scene: Scene, start: StartKind) -> None:
+        self._scene, self._stage, self._log, self._start = scene, scene.stage, scene.log, start
+        self._turn = scene.log[TURN].number
+        opened = scene.log[OPENED]
+        self._path = "/root" if opened is None else opened.path
+        self._system = (opened.system if opened is not None else None) or ""
+        self._model: Model = scene.stage.resolve(opened.model if opened is not None else None)
+        self._began_s = trio.current_time()
+        self._first_token_s: float | None = None
+        self._said: list[str] = []  # streamed by the request that is under way
+        self._ids: set[str] = set()
+        self._batch: Batch | None = None
+        self._error: str | None = None
+        self._blocked = False
+        self._model_s = 0.0
+
+    async def steps(self) -> None:
+        """Step after step until nothing is owed."""
+        limits = self._stage.limits
+        if limits.turn_seconds_max is not None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._budget, limits.turn_seconds_max)
+                await self._steps()
+                nursery.cancel_scope.cancel()
+        else:
+            await self._steps()
+
+    async def _steps(self) -> None:
+        step = 0
+        while step < self._stage.limits.steps_max:
+            step += 1
+            if not await self._enter(step):
+                return
+            begun_s, batch = trio.current_time(), None
+            reply = await self._ask_model(step)
+            if reply is None:
+                return
+            if reply.calls:
+                batch = self._batch = Batch(self._scene, reply.calls, self._path)
+                self._error = await batch.run()
+            self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
+            if self._error is not None or not (reply.calls or goes_on(self._log[QUEUE])):
+                return
+        self.abort("budget")
+        await trio.lowlevel.checkpoint()
+
+    async def _budget(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+        self.abort("budget")
+
+    def abort(self, cause: Cause) -> None:
+        """The turn ends itself, for a budget."""
+        window = self._scene.window
+        assert window is not None
+        if window.cause is None:
+            self._log.append(AbortRequested(self._turn, cause))
+            window.request(cause)
+
+    async def _enter(self, step: int) -> bool:
+        """Claim input and open the step; False when a plugin refused it or there is nothing to do."""
+        queue = self._log[QUEUE]
+        claimed: Queue = first_claim(queue, self._start) if step == 1 else later_claim(queue)
+        entering = claimed
+        for plugin in self._stage.plugins:
+            if plugin.before_step is None:
+                continue
+            view = CallView(self._scene)
+            decision = await plugin.before_step(view, entering)
+            view.close()
+            if isinstance(decision, Reject):
+                self._claim(claimed, entering)
+                self._blocked, self._error = True, clean_text(decision.reason)
+                return False
+            assert isinstance(decision, Enter), f"before_step of {plugin.name} must answer Enter or Reject"
+            entering = decision.messages
+        if step == 1 and not entering and not self._log[HISTORY].messages:
+            return False
+        self._claim(claimed, entering, StepStarted(self._turn, step))
+        self._scene.fresh = False
+        return True
+
+    def _claim(self, claimed: Queue, entering: Queue, *then: Event) -> None:
+        events = list(self._mode_commit()) if then else []
+        if claimed or entering:
+            ids = tuple(message.id for message in claimed)
+            events.append(MessagesClaimed(ids, None if entering == claimed else entering))
+        self._log.append(*events, *then)
+
+    def _mode_commit(self) -> tuple[Event, ...]:
+        mode = self._log[MODE]
+        if mode.pending is None:
+            return ()
+        return (PlanModeRequested(None) if mode.pending == mode.active else PlanModeSet(mode.pending),)
+
+    def _prompt(self, step: int) -> Prompt:
+        parts = [self._system] if self._system else []
+        for plugin in self._stage.plugins:
+            if plugin.prompt_section is not None:
+                view = CallView(self._scene)
+                parts.append(plugin.prompt_section(view) or "")
+                view.close()
+        system = "\n\n".join(part for part in parts if part)
+        messages = self._log[HISTORY].messages
+        return Prompt(self._log.session, self._turn, step, system, messages, self._stage.specs)
+
+    async def _ask_model(self, step: int) -> Reply | None:
+        """One answer on the log, or None after an error that ends the turn."""
+        prompt, tries = self._prompt(step), 0
+        while True:
+            self._said, begun_s = [], trio.current_time()
+            try:
+                reply = take(await self._model.reply(prompt, self._say), self._ids, f"t{self._turn}s{step}")
+            except ModelError as error:
+                failed = error
+            except Exception as error:  # a model is foreign code; whatever it raises is a failed request
+                failed = ModelError(f"{type(error).__name__}: {error}")
+            else:
+                self._hear(reply, trio.current_time() - begun_s)
+                return reply
+            tries += 1
+            again = failed.retryable and tries <= RETRIES_MAX
+            self._fail(failed, trio.current_time() - begun_s, again=again)
+            if not again:
+                return None
+            advised_s = failed.retry_after_s or 0.0
+            await trio.sleep(min(RETRY_MAX_S, max(advised_s, RETRY_FIRST_S * 2 ** (tries - 1))))
+
+    def _hear(self, reply: Reply, seconds: float) -> None:
+        self._first_token()
+        self._model_s = seconds
+        usage, provider = reply.usage, self._model.provider
+        assert usage is not None
+        calls = tuple(reply.calls)
+        self._log.append(
+            ModelSaid(reply.text, calls, False, usage, seconds, provider, reply.truncated)  # noqa: FBT003 - a field
+        )
+        self._said = []
+        self._log.nudge()
+
+    def _fail(self, error: ModelError, seconds: float, *, again: bool) -> None:
+        text = clean_text(str(error))
+        self._keep_partial()
+        self._log.append(ModelFailed(text, again, seconds, self._model.provider))
+        if not again:
+            self._error = text
+
+    def _say(self, piece: str) -> None:
+        self._first_token()
+        self._said.append(piece)
+        self._scene.on_delta(Delta(self._log.session, self._turn, "text", piece))
+
+    def _first_token(self) -> None:
+        if self._first_token_s is None:
+            self._first_token_s = trio.current_time() - self._began_s
+
+    def _keep_partial(self) -> None:
+        text = clean_text("".join(self._said))
+        self._said = []
+        if text and self._stage.limits.keep_partial_text:
+            self._log.append(ModelSaid(text, interrupted=True, provider=self._model.provider))
+
+    def _end_step(self, step: int, begun_s: float, tools_s: float) -> None:
+        overhead_s = max(0.0, trio.current_time() - begun_s - self._model_s - tools_s)
+        self._log.append(StepEnded(self._turn, step, overhead_s))
+        self._batch = None
+        self._log.nudge()
+
+    async def settle(self) -> None:
+        """The window is open: let what runs elsewhere end, until the window does."""
+        if self._batch is not None:
+            await self._batch.settle()
+
+    def cut(self) -> None:
+        """Whatever happens to this task, its tools are told to end."""
+        if self._batch is not None:
+            self._batch.cut()
+
+    def end(self) -> TurnEnded:
+        """Close the books in one piece: results, step, marker, TurnEnded."""
+        window = self._scene.window
+        assert window is not None
+        cause = window.cause
+        if cause is not None:
+            self._close_books(cause)
+        turn = self._log[TURN]
+        closing: list[Event] = [StepEnded(self._turn, turn.step)] if turn.in_step else []
+        if cause in ("interrupted", "parent") and self._stage.limits.interrupt_message:
+            role = self._stage.limits.marker_role
+            closing.append(NoteAdded(marker_text(role), role, "marker"))
+        ended = self._ended(cause)
+        closing.append(ended)
+        if (ended.error is not None or cause not in (None, "replaced")) and self._log[QUEUE]:
+            closing.append(QueueParked(parked=True))
+        self._log.append(*closing)
+        return ended
+
+    def _close_books(self, cause: Cause) -> None:
+        self._keep_partial()
+        if self._batch is not None:
+            self._batch.close(cause)
+
+    def _ended(self, cause: Cause | None) -> TurnEnded:
+        window, turn = self._scene.window, self._log[TURN]
+        assert window is not None
+        reason: TurnReason = "aborted" if cause is not None else "blocked" if self._blocked else "completed"
+        told = self._batch is not None and self._batch.told
+        first = self._first_token_s
+        return TurnEnded(
+            turn=self._turn,
+            reason=reason,
+            cause=cause,
+            last_message=turn.last_message,
+            error=self._error,
+            receipts=turn.receipts,
+            usage=turn.usage,
+            steps=turn.step,
+            tool_calls=turn.tool_calls,
+            started_ms=turn.started_ms,
+            ended_ms=self._stage.now_ms(),
+            first_token_ms=None if first is None else round(first * 1000),
+            open_steps=self._open_steps(),
+            live_children=sum(child.status in ("pending", "running") for child in self._log[CHILDREN]),
+            truncated=turn.truncated,
+            kind=turn.kind,
+            abort_s=None if cause is None else trio.current_time() - window.opened_s,
+            ending=None if cause is None else ending_of(tuple(r.receipt for r in turn.receipts), told),
+        )
+
+    def _open_steps(self) -> int:
+        count, view = 0, CallView(self._scene)
+        for plugin in self._stage.plugins:
+            if plugin.open_steps is not None:
+                count += plugin.open_steps(view)
+        view.close()
+        return count

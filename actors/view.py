@@ -1,0 +1,229 @@
+"""The View that tools and hooks get: one call's window on its session, closed when the call is over."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeVar
+
+import trio
+
+from callboard.actors.abort import AbortWindow, Signal
+from callboard.actors.books import OPENED, QUEUE, TURN
+from callboard.actors.errors import CallOver, ToolError, UsageError
+from callboard.actors.eventlog import LOGGER, EventLog, plugin_events
+from callboard.actors.events import CORE_EVENTS, Event
+from callboard.actors.fold import Projection
+from callboard.actors.notices import Delta
+from callboard.actors.plugin import Closable
+from callboard.actors.stage import SpawnRequest, Stage
+
+S = TypeVar("S")
+_CORE = frozenset(CORE_EVENTS)
+
+
+class Scene:
+    """What the views of one session share: its log, its window, its belongings, its own nursery-bound things."""
+
+    __slots__ = ("belongings", "fresh", "log", "on_delta", "stage", "window")
+
+    def __init__(self, log: EventLog, stage: Stage, on_delta: Callable[[Delta], None]) -> None:
+        self.log, self.stage, self.on_delta = log, stage, on_delta
+        self.window: AbortWindow | None = None
+        self.fresh = False
+        self.belongings: dict[str, Closable] | None = None
+
+    @property
+    def turn(self) -> int:
+        """The number of the running or the last turn."""
+        return self.log[TURN].number
+
+    def close(self) -> None:
+        """Close what the session owned."""
+        belongings, self.belongings = self.belongings, None
+        for thing in (belongings or {}).values():
+            thing.close()
+
+
+class CallView:
+    """Implements `plugin.View` for one call or hook. `held` collects a control tool's events until its result."""
+
+    __slots__ = ("_over", "_scene", "call", "held", "turn")
+
+    def __init__(self, scene: Scene, call: str = "", *, hold: bool = False) -> None:
+        self._scene, self.call, self._over = scene, call, False
+        self.turn: int = scene.log[TURN].number
+        self.held: list[Event] | None = [] if hold else None
+
+    def close(self) -> None:
+        """The call is over: every method raises `CallOver` from here."""
+        self._over = True
+
+    def _check(self) -> Scene:
+        if self._over:
+            raise CallOver(f"call {self.call!r} has ended: its view cannot be used any more.")
+        return self._scene
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._check().log.session
+
+    @property
+    def path(self) -> str:
+        """The session's place in its tree."""
+        opened = self._check().log[OPENED]
+        return "/root" if opened is None else opened.path
+
+    @property
+    def depth(self) -> int:
+        """0 for a root session."""
+        opened = self._check().log[OPENED]
+        return 0 if opened is None else opened.depth
+
+    @property
+    def key(self) -> str:
+        """SESSION/TURN/CALL."""
+        return f"{self.session}/{self.turn}/{self.call}"
+
+    @property
+    def folder(self) -> str:
+        """The session's working directory."""
+        return self._check().stage.folder
+
+    @property
+    def window_s(self) -> float:
+        """Seconds between an interrupt and the end of its window."""
+        return self._check().stage.limits.abort_window_s
+
+    @property
+    def interrupted(self) -> Signal:
+        """Whether the turn is being aborted."""
+        window = self._check().window
+        return Signal() if window is None else window.interrupted
+
+    @property
+    def steered(self) -> bool:
+        """Whether input for the running turn waits to be claimed."""
+        return any(message.source == "steer" for message in self._check().log[QUEUE])
+
+    @property
+    def fresh(self) -> bool:
+        """True at the first step after the session was opened from its store."""
+        return self._check().fresh
+
+    @property
+    def belongings(self) -> MutableMapping[str, Closable]:
+        """Things that live as long as the session."""
+        scene = self._check()
+        if scene.belongings is None:
+            scene.belongings = {}
+        return scene.belongings
+
+    def __getitem__(self, projection: Projection[S]) -> S:
+        return self._check().log[projection]
+
+    def append(self, *events: Event) -> None:
+        """Put events of a plugin on the log; a control tool's go there together with its result."""
+        scene = self._check()
+        plugin_events(events, _CORE)
+        if self.held is None:
+            scene.log.append(*events)
+        else:
+            self.held.extend(events)
+
+    def now_ms(self) -> int:
+        """Wall time in milliseconds UTC."""
+        return self._check().stage.now_ms()
+
+    def output(self, text: str) -> None:
+        """Show a piece of output to subscribers; it is not kept."""
+        scene = self._check()
+        scene.on_delta(Delta(scene.log.session, self.turn, "output", text, self.call or None))
+
+    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """(Trio) Run `fn` beside the session until it returns or the session ends."""
+        scene = self._check()
+        scope = trio.CancelScope()
+        belongings = self.belongings
+        name = f"task {len(belongings)} of {self.call}"
+        belongings[name] = _Scoped(scope)
+        scene.stage.nursery.start_soon(_beside, scope, fn, args, belongings, name)
+
+    async def spawn(
+        self, name: str, task: str, *, role: str | None = None, model: str | None = None, notify: bool = True
+    ) -> str:
+        """Start a subagent and return its path."""
+        scene = self._check()
+        if scene.stage.spawner is None:
+            raise ToolError("this runtime cannot start subagents.")
+        request = SpawnRequest(scene.log.session, name, task, role, model, notify)
+        _, path = await scene.stage.spawner.spawn(request)
+        return path
+
+    async def until(self, met: Callable[[], bool]) -> None:
+        """Return once `met()` is true, asked again after each append to this session's log."""
+        log = self._check().log
+        if met():
+            return
+        if log.watchers is None:
+            log.watchers = []
+        appended = trio.Event()
+
+        def look() -> None:
+            if met():
+                appended.set()
+
+        log.watchers.append(look)
+        try:
+            await appended.wait()
+        finally:
+            log.watchers.remove(look)
+
+
+class ThreadView(CallView):
+    """The same for a tool in a thread: whatever touches the log crosses over to Trio's thread."""
+
+    __slots__ = ()
+
+    def append(self, *events: Event) -> None:
+        """As `CallView.append`, from a thread."""
+        trio.from_thread.run_sync(super().append, *events)
+
+    def output(self, text: str) -> None:
+        """As `CallView.output`, from a thread."""
+        trio.from_thread.run_sync(super().output, text)
+
+    def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """As `CallView.start_soon`, from a thread."""
+        trio.from_thread.run_sync(super().start_soon, fn, *args)
+
+    async def spawn(
+        self, name: str, task: str, *, role: str | None = None, model: str | None = None, notify: bool = True
+    ) -> str:
+        """Not from a thread."""
+        raise UsageError("a tool that spawns must be an async def with runs_on='trio'.")
+
+    async def until(self, met: Callable[[], bool]) -> None:
+        """Not from a thread."""
+        raise UsageError("a tool that waits for the log must be an async def with runs_on='trio'.")
+
+
+class _Scoped:
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self._scope = scope
+
+    def close(self) -> None:
+        self._scope.cancel()
+
+
+async def _beside(
+    scope: trio.CancelScope,
+    fn: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    belongings: MutableMapping[str, Closable],
+    name: str,
+) -> None:
+    with scope:
+        try:
+            await fn(*args)
+        except Exception:
+            LOGGER.exception("a task beside the session failed")
+    belongings.pop(name, None)

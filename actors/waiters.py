@@ -1,0 +1,66 @@
+"""Waiters: who wants to hear of which turn's end, of a message's turn, of the session's rest or of its stop."""
+
+from collections.abc import Callable
+from typing import Any
+
+from callboard.actors.events import TurnEnded
+from callboard.actors.messages import Reply, Stopped
+
+
+class Waiters:
+    """Replies by what they wait for; each is called exactly once."""
+
+    __slots__ = ("_idle", "_messages", "_stop", "_turns")
+
+    def __init__(self) -> None:
+        self._turns: dict[int, list[Reply]] = {}
+        self._messages: dict[str, list[Reply]] = {}
+        self._idle: list[Reply] = []
+        self._stop: list[Reply] = []
+
+    def for_turn(self, turn: int, reply: Reply) -> None:
+        """Tell `reply` the end of this turn."""
+        self._turns.setdefault(turn, []).append(reply)
+
+    def for_message(self, id_: str, reply: Reply) -> None:
+        """Tell `reply` the end of the turn that takes this message."""
+        self._messages.setdefault(id_, []).append(reply)
+
+    def for_idle(self, reply: Reply) -> None:
+        """Tell `reply` (None) when the session rests."""
+        self._idle.append(reply)
+
+    def for_stop(self, reply: Reply) -> None:
+        """Tell `reply` when the session has stopped."""
+        self._stop.append(reply)
+
+    def ended(self, ended: TurnEnded, queued: Callable[[str], bool]) -> None:
+        """A turn's end is durable: tell its waiters, and those of messages that are no longer `queued`."""
+        replies = self._turns.pop(ended.turn, [])
+        for id_ in [id_ for id_ in self._messages if not queued(id_)]:
+            replies.extend(self._messages.pop(id_))
+        for reply in replies:
+            reply(ended)
+
+    def withdrawn(self, id_: str, error: Exception) -> None:
+        """A message left the queue and no turn will take it."""
+        for reply in self._messages.pop(id_, ()):
+            reply(error)
+
+    def idle(self) -> None:
+        """The session rests."""
+        waiting, self._idle = self._idle, []
+        for reply in waiting:
+            reply(None)
+
+    def stopped(self, error: Exception) -> None:
+        """The session is over: nothing more will end."""
+        waiting: list[Any] = [*self._turns.values(), *self._messages.values()]
+        self._turns, self._messages = {}, {}
+        for replies in waiting:
+            for reply in replies:
+                reply(error)
+        self.idle()
+        stop, self._stop = self._stop, []
+        for reply in stop:
+            reply(Stopped())
