@@ -1,1 +1,16 @@
-"""Callboard's metrics package."""
+"""What is counted, and how it is shown: metrics listen to events and notices, and nothing else counts.
+
+The tour: the runtime gives every live event to `Recorder.event` at its append and every notice to `Recorder.notice`;
+both look up the type in one table and count. What is a level rather than a count (sessions, mailboxes) is asked for by
+`Collector` when somebody looks. `Exposition` turns the registry into text without stalling a loop, and `serve_metrics`
+puts that text on a port. Label values come from closed sets, so no input can make series without end.
+
+Read in this order:
+
+labels      closed label sets
+families    the metrics of one registry, and how many series they can make
+collector   levels, asked for at scrape time
+recorder    event type -> what it counts
+render      registry -> cached text, piece by piece
+serve       the text at /metrics, in threads of its own
+"""
