@@ -42,12 +42,15 @@ TABLES = Tables(
     real_sleepers={},
     # Where everything may be caught: path:function -> why.
     broad_excepts={
-        "runtime/guest.py:Guest.start": "an actor that raises is an outcome, caught in this one place",
+        "runtime/guest.py:Guest._run": "an actor that raises is an outcome, caught in this one place",
+        "runtime/supervisor.py:Supervisor._ask": "a child whose polite stop fails is cancelled instead",
         "actors/host.py:Host._run": "the host of a tool call: what a tool raises must not reach the runtime's nursery",
         "actors/host.py:Host._body": "the same, kept before the nursery ends so that a sibling never sees it",
     },
     # Where a cancellation may end without being raised again: path:function -> why.
-    cancelled_ends={},
+    cancelled_ends={
+        "runtime/guest.py:Guest._watch": "the guard: each cancellation asks it to end the guest, and it does",
+    },
     # Names with a banned word that others have fixed: name -> whose it is.
     fixed_names={
         "AddContext": "the answer of an after_tool hook, as hook authors know it",
