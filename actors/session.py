@@ -64,7 +64,7 @@ class Session:
 
     __slots__ = (
         "_answering",
-        "_opening",
+        "_loaded",
         "_stalled",
         "_starting",
         "_stored",
@@ -76,6 +76,7 @@ class Session:
         "mailbox",
         "on_abort",
         "on_ended",
+        "opening",
         "phase",
         "scene",
         "stage",
@@ -83,7 +84,7 @@ class Session:
 
     def __init__(self, stage: Stage, id_: str, opening: SessionOpened | None) -> None:
         """`opening` starts a new log; None reads the one in the store."""
-        self.stage, self.id, self._opening = stage, id_, opening
+        self.stage, self.id, self.opening = stage, id_, opening
         self.phase = Phase.STARTING
         self.mailbox = Mailbox(stage.limits.mailbox_max)
         self.deltas: tuple[Callable[[Delta], None], ...] = ()
@@ -95,6 +96,7 @@ class Session:
         self._answering: Ask | None = None
         self._stalled = False
         self._stored = opening is None
+        self._loaded = False
         self._new_log()
 
     def _new_log(self) -> None:
@@ -119,7 +121,12 @@ class Session:
     async def run(self) -> None:
         """(Trio) Read the log, repair it, then do what the mailbox says until stopped."""
         try:
-            await self._load()
+            if not self._loaded:
+                await self.load()
+            self._loaded = False  # a second run starts from the log
+            self._wake_up()
+            if self._starting is not None:
+                await self._busy()
             while self.phase is not Phase.STOPPED:
                 self._do(await self.mailbox.next())
                 if self._starting is not None:
@@ -127,10 +134,11 @@ class Session:
         finally:
             self._leave()
 
-    async def _load(self) -> None:
+    async def load(self) -> None:
+        """(Trio) Open the log, or read and repair it; `run` does so itself unless it was done before."""
         self.phase = Phase.STARTING
-        if self._opening is not None and not self._stored:
-            self.log.append(self._opening, header=self._header(self._opening))
+        if self.opening is not None and not self._stored:
+            self.log.append(self.opening, header=self._header(self.opening))
             self._stored = True
         else:
             if self.log.seq:
@@ -138,13 +146,14 @@ class Session:
                 self._new_log()
                 self.log.readers = readers
             await self._read()
+        self._loaded = True
+
+    def _wake_up(self) -> None:
         self.phase = Phase.IDLE
         if any(plugin.alarms for plugin in self.stage.plugins):
             self.log.watchers = [self._set_alarm]
             self._set_alarm()
         self._rest()
-        if self._starting is not None:
-            await self._busy()
 
     async def _read(self) -> None:
         store, synced = self.stage.store, trio.Event()

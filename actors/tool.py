@@ -87,6 +87,7 @@ def tool(fn: Callable[..., Any], /) -> Tool: ...
 def tool(
     *,
     name: str | None = None,
+    description: str | None = None,
     runs_on: RunsOn | None = None,
     parallel: bool = False,
     graceful: bool = False,
@@ -129,7 +130,8 @@ def _make(fn: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
         raise UsageError(f"{name}: timeout_s must be above 0, got {chosen['timeout_s']}.")
     chosen.setdefault("mutates", chosen.get("effect", "once") != "none" and not chosen.get("control", False))
     arguments, fields, view = _parameters(fn, name)
-    return Tool(name, inspect.cleandoc(fn.__doc__ or ""), fn, arguments, fields, view, **chosen)
+    description = chosen.pop("description", inspect.cleandoc(fn.__doc__ or ""))
+    return Tool(name, description, fn, arguments, fields, view, **chosen)
 
 
 def _parameters(fn: Callable[..., Any], name: str) -> tuple[type[msgspec.Struct], tuple[str, ...] | None, str | None]:
