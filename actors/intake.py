@@ -29,12 +29,12 @@ def take(reply: object, used: set[str], prefix: str) -> Reply:
     if not isinstance(text, str):
         raise ModelError(f"the model's text is {type(text).__name__}, not str.")
     if not reply.calls:
-        return Reply(clean_text(reply.text), (), reply.usage or _NO_USAGE, reply.truncated)
+        return Reply(clean_text(reply.text), (), reply.usage or _NO_USAGE, reply.truncated, reply.more)
     calls = tuple(reply.calls)
     if len(calls) > CALLS_MAX:
         raise ModelError(f"the model asked for {len(calls):,} calls at once; at most {CALLS_MAX:,} are taken.")
     taken = tuple(_call(call, at, used, prefix) for at, call in enumerate(calls, 1))
-    return Reply(clean_text(reply.text), taken, reply.usage or _NO_USAGE, reply.truncated)
+    return Reply(clean_text(reply.text), taken, reply.usage or _NO_USAGE, reply.truncated, reply.more)
 
 
 _NO_USAGE = Usage()

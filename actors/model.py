@@ -62,12 +62,16 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A whole answer; `truncated` when the provider cut it at its token limit."""
+    """A whole answer; `truncated` when the provider cut it at its token limit.
+
+    `more` keeps the turn going although nothing was called: the model has not said its last word.
+    """
 
     text: str = ""
     calls: Sequence[Call] = ()
     usage: Usage | None = None
     truncated: bool = False
+    more: bool = False
 
 
 Say: TypeAlias = Callable[[str], None]

@@ -67,7 +67,7 @@ class ScriptedModel:
         elif reply.text:
             say(reply.text)
         if reply.usage is None:
-            return Reply(reply.text, reply.calls, self._usage, reply.truncated)
+            return Reply(reply.text, reply.calls, self._usage, reply.truncated, reply.more)
         return reply
 
     async def _next(self, prompt: Prompt) -> Reply:

@@ -97,7 +97,7 @@ class Running:
                 batch = self._batch = Batch(self._scene, reply.calls, self._path)
                 self._error = await batch.run()
             self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
-            if self._error is not None or not (reply.calls or goes_on(self._log[QUEUE])):
+            if self._error is not None or not (reply.calls or reply.more or goes_on(self._log[QUEUE])):
                 return
         self.abort("budget")
         await trio.lowlevel.checkpoint()

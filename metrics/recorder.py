@@ -208,7 +208,7 @@ def _turns(shelf: Shelf) -> dict[type[Event], Counting]:
         if event.started_ms:
             seconds[key].observe(_between_s(event.started_ms, event.ended_ms))
             if event.first_token_ms is not None:
-                first_token[key].observe(_between_s(event.started_ms, event.first_token_ms))
+                first_token[key].observe(event.first_token_ms / 1000)
         if event.abort_s is not None:
             abort[event.ending or OTHER,].observe(event.abort_s)
 

@@ -2,11 +2,37 @@
 
 Read in this order:
 
-clock       wall time, steady time, and virtual time that waits for the host
+clock       the wall clock, the steady clock, and virtual time for a whole runtime
 crossing    what crosses the border between asyncio and Trio
-guest       the one Trio run of a thread, and the two crossings
-lag         how late each loop wakes
-children    what a supervisor says of its children
-supervisor  keeps children alive
-doors       what people and programs meet the runtime through
+guest       one Trio run in the host's loop, and the two crossings
+lag         how late both loops wake
+waiting     one answer, waited for from either loop
+children    how a supervised child is described and how it ended
+supervisor  starts children, restarts them, gives up loudly
+config      RuntimeConfig from TOML, all mistakes at once
+reading     a reader of one session: log first, then live
+spawn       who may start a subagent; the Spawner that starts it
+recordings/ recorded sessions of other agents
+stores/     where logs become durable
+models/     models by name, and those that need no network
+assembly    plugins, tools and hooks put together and checked
+handle      SessionHandle: a session as people hold it
+app         open_runtime: the composition root
+doors/      what people and programs meet the runtime through
 """
+
+from callboard.runtime.app import Runtime, open_runtime, serve_metrics
+from callboard.runtime.assembly import DEFAULT
+from callboard.runtime.config import ModelConfig, RuntimeConfig, load_config
+from callboard.runtime.handle import SessionHandle
+
+__all__ = [
+    "DEFAULT",
+    "ModelConfig",
+    "Runtime",
+    "RuntimeConfig",
+    "SessionHandle",
+    "load_config",
+    "open_runtime",
+    "serve_metrics",
+]

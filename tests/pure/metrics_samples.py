@@ -76,7 +76,7 @@ def flood(recorder: Recorder, rng: random.Random, names: list[str]) -> None:
                 ending=ending,
                 started_ms=1_000,
                 ended_ms=3_500,
-                first_token_ms=1_250,
+                first_token_ms=250,
             )
         )
         provider = word("openai", "replay", "scripted", "anthropic")

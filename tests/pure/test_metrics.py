@@ -102,7 +102,7 @@ COUNTED: tuple[tuple[core.Event, dict[str, float]], ...] = (
         },
     ),
     (
-        core.TurnEnded(1, "completed", started_ms=1_000, ended_ms=3_500, first_token_ms=1_250),
+        core.TurnEnded(1, "completed", started_ms=1_000, ended_ms=3_500, first_token_ms=250),
         {
             "turns_total{kind=regular,reason=completed}": 1,
             "turn_seconds_count{kind=regular,reason=completed}": 1,

@@ -1,0 +1,140 @@
+"""What one runtime is made of: plugins, tools and hooks put together, checked, and cut by the configuration."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+import attrs
+
+from callboard.actors.books import BUILT_IN
+from callboard.actors.codec import Codec
+from callboard.actors.errors import UsageError
+from callboard.actors.events import Event
+from callboard.actors.fold import Folds, Projection
+from callboard.actors.plugin import Hook, Plugin, check_plugins
+from callboard.actors.stage import Limits
+from callboard.actors.tool import Tool
+from callboard.plugins.agents import AGENTS_PLUGIN
+from callboard.plugins.plan import plan_plugin
+from callboard.plugins.todo import todo_plugin
+from callboard.runtime.config import RuntimeConfig
+from callboard.runtime.spawn import TreeLimits
+
+GROUP = "callboard.plugins"
+
+
+class Default:
+    """Stands for the shipped plugins, as configured, and those that installed packages register."""
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+DEFAULT = Default()
+
+
+@attrs.frozen
+class Assembly:
+    """Plugins, tools, hooks, and what follows from them."""
+
+    plugins: tuple[Plugin, ...]
+    tools: Mapping[str, Tool]
+    hooks: tuple[Hook, ...]
+    codec: Codec
+    folds: Folds
+
+
+def assemble(
+    config: RuntimeConfig,
+    plugins: Sequence[Plugin] | Default,
+    tools: Iterable[Tool],
+    hooks: Iterable[Hook],
+    instead: Iterable[Tool] = (),
+) -> Assembly:
+    """Put a runtime together; `UsageError` for what is no plugin, tool or hook, and for a name used twice.
+
+    `instead` are tools of a model's own (a replay's): they take the place of ours with the same names.
+    """
+    chosen = default_plugins(config) if isinstance(plugins, Default) else tuple(plugins)
+    check_plugins(chosen)
+    checked = tuple(hooks)
+    for hook in checked:
+        if not isinstance(hook, Hook):
+            raise UsageError(f"hooks must be Hook values, got {hook!r}.")
+    catalogue = _catalogue(config, [*(t for plugin in chosen for t in plugin.tools), *tools])
+    catalogue.update({tool.name: tool for tool in instead})
+    events: tuple[type[Event], ...] = tuple(event for plugin in chosen for event in plugin.events)
+    return Assembly(chosen, catalogue, checked, Codec(_without_known(events)), Folds(_projections(chosen)))
+
+
+def default_plugins(config: RuntimeConfig) -> tuple[Plugin, ...]:
+    """Plan, todo and agents, as configured, then what installed packages register in the entry-point group."""
+    settings = config.plugins
+    plan = plan_plugin(one_in_progress=settings.plan.one_in_progress)
+    todo = todo_plugin(allow_parallel_in_progress=settings.todo.allow_parallel_in_progress)
+    return (plan, todo, AGENTS_PLUGIN, *(_registered(point) for point in entry_points(group=GROUP)))
+
+
+def _registered(point: Any) -> Plugin:
+    plugin = point.load()
+    if not isinstance(plugin, Plugin):
+        raise UsageError(f"entry point {point.name!r} in {GROUP} must be a Plugin value, got {type(plugin).__name__}.")
+    return plugin
+
+
+def _catalogue(config: RuntimeConfig, tools: Iterable[Tool]) -> dict[str, Tool]:
+    catalogue: dict[str, Tool] = {}
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise UsageError(f"tools must be made with @tool, got {tool!r}.")
+        if tool.name in catalogue and catalogue[tool.name] is not tool:
+            raise UsageError(f"two tools are named {tool.name!r}: rename one with @tool(name=...).")
+        catalogue[tool.name] = tool
+    for name, setting in config.tools.items():
+        if name not in catalogue:
+            raise UsageError(f"[tools.{name}] names no tool: there are {', '.join(sorted(catalogue)) or 'none'}.")
+        if not setting.enabled:
+            del catalogue[name]
+        elif setting.exposure is not None:
+            catalogue[name] = attrs.evolve(catalogue[name], exposure=setting.exposure)
+    return catalogue
+
+
+def _projections(plugins: Sequence[Plugin]) -> tuple[Projection[Any], ...]:
+    found: dict[str, Projection[Any]] = {projection.key: projection for projection in BUILT_IN}
+    for plugin in plugins:
+        for projection in plugin.projections:
+            if found.setdefault(projection.key, projection) is not projection:
+                raise UsageError(f"plugin {plugin.name!r}: a projection with key {projection.key!r} exists already.")
+    return tuple(found.values())
+
+
+def _without_known(events: Iterable[type[Event]]) -> tuple[type[Event], ...]:
+    """Events of plugins, each once, without those that the codec knows anyway."""
+    known = set(Codec().kinds.values())
+    return tuple(event for event in dict.fromkeys(events) if event not in known)
+
+
+def limits_of(config: RuntimeConfig, steps_max: int = 0) -> Limits:
+    """The bounds of a session, from the configuration; at least `steps_max` steps, which a recording needs."""
+    bounds, agents = config.runtime, config.agents
+    return Limits(
+        abort_window_s=bounds.abort_window_s,
+        mailbox_max=bounds.mailbox_max,
+        steps_max=max(bounds.steps_max, steps_max),
+        turn_seconds_max=bounds.turn_seconds_max,
+        flush_stall_s=bounds.flush_stall_s,
+        shutdown_s=bounds.shutdown_s,
+        threads_max=bounds.threads_max,
+        threads_abandoned_max=bounds.threads_abandoned_max,
+        keep_partial_text=bounds.keep_partial_text,
+        interrupt_message=agents.interrupt_message,
+        marker_role=agents.marker_role,
+    )
+
+
+def tree_limits_of(config: RuntimeConfig, agents_max: int = 0) -> TreeLimits:
+    """The bounds of a tree of agents, from the configuration; room for `agents_max`, which a recording needs."""
+    agents = config.agents
+    running, breadth, spawned = agents.running_max, agents.breadth_max, agents.spawned_max
+    return TreeLimits(agents.depth_max, *(max(limit, agents_max) for limit in (running, breadth, spawned)))

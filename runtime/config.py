@@ -1,0 +1,218 @@
+"""RuntimeConfig: from TOML through cattrs, unknown keys forbidden, all mistakes at once as `what @ $.path`."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin
+
+import attrs
+import cattrs
+import cattrs.errors
+import cattrs.v
+
+from callboard.actors.abort import ABORT_WINDOW_S
+from callboard.actors.errors import ConfigError
+from callboard.actors.tool import Exposure
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+TEXT_MAX_BYTES = 1024 * 1024  # of a configuration file; a larger one is some other file
+
+
+def _at_least(low: float) -> Any:
+    def check(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        if value is not None and value < low:
+            raise ValueError(f"{attribute.name} must be at least {low:g}, got {value:g}")
+
+    return check
+
+
+def _port(instance: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
+    if not 0 <= value <= 65535:
+        raise ValueError(f"{attribute.name} must be 0 to 65535, got {value}")
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """[runtime]: the bounds of sessions; seconds."""
+
+    abort_window_s: float = attrs.field(default=ABORT_WINDOW_S, validator=_at_least(0.001))
+    mailbox_max: int = attrs.field(default=1024, validator=_at_least(1))
+    steps_max: int = attrs.field(default=200, validator=_at_least(1))
+    turn_seconds_max: float | None = attrs.field(default=None, validator=_at_least(0.001))
+    shutdown_s: float = attrs.field(default=10.0, validator=_at_least(0.0))
+    flush_stall_s: float = attrs.field(default=5.0, validator=_at_least(0.001))
+    threads_max: int = attrs.field(default=64, validator=_at_least(1))
+    threads_abandoned_max: int = attrs.field(default=32, validator=_at_least(1))
+    keep_partial_text: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ModelConfig:
+    """[model]: which model answers; `scripted:demo` or `replay:FILE`."""
+
+    name: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class StoreConfig:
+    """[store]: where the logs are, and when a record counts as durable (`full`: on the disk, `normal`: in its cache)."""
+
+    url: str | None = None
+    durability: Literal["full", "normal"] = "full"
+
+
+@attrs.frozen(kw_only=True)
+class Agents:
+    """[agents]: limits of a tree of agents, and what an interrupt says in their history."""
+
+    depth_max: int = attrs.field(default=3, validator=_at_least(0))
+    running_max: int = attrs.field(default=8, validator=_at_least(0))
+    breadth_max: int = attrs.field(default=16, validator=_at_least(0))
+    spawned_max: int = attrs.field(default=256, validator=_at_least(0))
+    cascade: bool = True
+    notify: Literal["wake", "queue"] = "wake"
+    interrupt_message: bool = True
+    marker_role: Literal["user", "developer"] = "user"
+
+
+@attrs.frozen(kw_only=True)
+class Supervision:
+    """[supervisor]: at most `restarts_max` restarts within `period_s` seconds, then it gives up."""
+
+    restarts_max: int = attrs.field(default=3, validator=_at_least(0))
+    period_s: float = attrs.field(default=5.0, validator=_at_least(0.001))
+
+
+@attrs.frozen(kw_only=True)
+class ToolConfig:
+    """[tools.NAME]: whether a tool exists at all, and who sees it (None: as the tool declares)."""
+
+    enabled: bool = True
+    exposure: Exposure | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PlanConfig:
+    """[plugins.plan]: whether at most one step may be in progress."""
+
+    one_in_progress: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class TodoConfig:
+    """[plugins.todo]: whether several items may be in progress."""
+
+    allow_parallel_in_progress: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class Plugins:
+    """[plugins.*]: settings of the shipped plugins."""
+
+    plan: PlanConfig = attrs.field(factory=PlanConfig)
+    todo: TodoConfig = attrs.field(factory=TodoConfig)
+
+
+@attrs.frozen(kw_only=True)
+class Metrics:
+    """[metrics]: where the command line serves /metrics; no port, no endpoint."""
+
+    host: str = "127.0.0.1"
+    port: int | None = attrs.field(default=None, validator=attrs.validators.optional(_port))
+
+
+@attrs.frozen(kw_only=True)
+class RuntimeConfig:
+    """All settings of a runtime, each with its default."""
+
+    runtime: Bounds = attrs.field(factory=Bounds)
+    model: ModelConfig = attrs.field(factory=ModelConfig)
+    store: StoreConfig = attrs.field(factory=StoreConfig)
+    agents: Agents = attrs.field(factory=Agents)
+    supervisor: Supervision = attrs.field(factory=Supervision)
+    tools: Mapping[str, ToolConfig] = NOTHING
+    plugins: Plugins = attrs.field(factory=Plugins)
+    metrics: Metrics = attrs.field(factory=Metrics)
+
+
+def load_config(path: str | Path) -> RuntimeConfig:
+    """Read a TOML file; a `ConfigError` names the file and every mistake in it."""
+    source = str(path)
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(TEXT_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(source, (f"cannot be read: {reason}",)) from None
+    if len(data) > TEXT_MAX_BYTES:
+        raise ConfigError(source, (f"is larger than {TEXT_MAX_BYTES:,} bytes; name a configuration file",))
+    try:
+        table = tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(source, (f"is not TOML: {error}",)) from None
+    return config_of(table, source)
+
+
+def config_of(table: Mapping[str, Any], source: str = "configuration") -> RuntimeConfig:
+    """Settings from a mapping as TOML gives it; a `ConfigError` lists every mistake."""
+    try:
+        return _converter().structure(table, RuntimeConfig)
+    except cattrs.errors.BaseValidationError as error:
+        mistakes = cattrs.v.transform_error(error, format_exception=_what)
+        raise ConfigError(source, tuple(mistakes)) from None
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    for kind in (bool, int, float, str):
+        converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook_func(lambda kind: kind == Mapping[str, ToolConfig], _tools(converter))
+    converter.register_structure_hook_func(_is_literal, _one_of)
+    converter.register_structure_hook_func(_is_optional, lambda value, kind: _optional(converter, value, kind))
+    return converter
+
+
+def _exactly(kind: type) -> Any:
+    def hook(value: Any, _: Any) -> Any:
+        fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
+        return float(value) if kind is float else value
+
+    return hook
+
+
+def _is_literal(kind: Any) -> bool:
+    return bool(get_origin(kind) == Literal)
+
+
+def _one_of(value: Any, kind: Any) -> Any:
+    if value not in get_args(kind):
+        raise ValueError(f"expected one of {', '.join(map(repr, get_args(kind)))}, got {value!r:.80}")
+    return value
+
+
+def _is_optional(kind: Any) -> bool:
+    return type(None) in get_args(kind)
+
+
+def _optional(converter: cattrs.Converter, value: Any, kind: Any) -> Any:
+    (inner,) = (part for part in get_args(kind) if part is not type(None))
+    return None if value is None else converter.structure(value, inner)
+
+
+def _tools(converter: cattrs.Converter) -> Any:
+    def hook(value: Any, _: Any) -> Mapping[str, ToolConfig]:
+        found: dict[str, ToolConfig] = converter.structure(value, dict[str, ToolConfig])
+        return MappingProxyType(found)
+
+    return hook
+
+
+def _what(error: BaseException, _: type | None) -> str:
+    if isinstance(error, cattrs.errors.ForbiddenExtraKeysError):
+        return f"unknown key {', '.join(repr(key) for key in sorted(error.extra_fields))}"
+    if isinstance(error, TypeError | AttributeError) and ("not iterable" in str(error) or "'items'" in str(error)):
+        return "expected a table"
+    return str(error) or type(error).__name__

@@ -1,0 +1,172 @@
+"""SessionHandle: a session as people hold it; works from asyncio and from Trio, and never holds the actor itself."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from callboard.actors.books import CHILDREN, OPENED
+from callboard.actors.errors import SessionClosed, UsageError
+from callboard.actors.events import TurnEnded
+from callboard.actors.messages import (
+    Accepted,
+    Ask,
+    Await,
+    Idle,
+    Interrupt,
+    Interrupting,
+    Letter,
+    ModeAnswer,
+    Refused,
+    ResumeQueue,
+    SetMode,
+    Stop,
+    Stopped,
+    Submit,
+    Withdraw,
+    Withdrawn,
+)
+from callboard.actors.session import Session
+from callboard.actors.verbs import check_submit
+from callboard.runtime.reading import QUEUE_MAX, Reading
+from callboard.runtime.waiting import Pending
+
+MODES = ("plan", "default")
+
+
+class Home(Protocol):
+    """The runtime, as a handle needs it."""
+
+    def actor(self, session_id: str) -> Session:
+        """The live actor; `SessionClosed` when there is none."""
+        ...
+
+    def read(self, session_id: str, after: int, *, deltas: bool, queue_max: int) -> Reading:
+        """A reader of the session, live or from the store."""
+        ...
+
+    async def find_ended(self, session_id: str, turn: int) -> TurnEnded | None:
+        """The end of a turn, from the store."""
+        ...
+
+    async def stop_session(self, session_id: str) -> None:
+        """Stop a session and its children."""
+        ...
+
+
+class SessionHandle:
+    """One session. Control verbs answer with values; raised are `UsageError`, `MailboxFull`, `SessionClosed`, `LogError`."""
+
+    __slots__ = ("_home", "_text_max_chars", "id", "parent", "path")
+
+    def __init__(self, home: Home, session_id: str, parent: str | None, path: str, text_max_chars: int) -> None:
+        self._home, self.id, self.parent, self.path = home, session_id, parent, path
+        self._text_max_chars = text_max_chars
+
+    def __repr__(self) -> str:
+        return f"<session {self.id} {self.path}>"
+
+    async def _ask(self, make: Callable[[Callable[[Any], None]], Ask]) -> Any:
+        pending = Pending()
+        letter: Any = make(pending.reply)
+        self._tell(letter)
+        return await pending.get()
+
+    def _tell(self, letter: Letter) -> None:
+        self._home.actor(self.id).tell(letter)
+
+    async def submit(self, text: str, id: str | None = None) -> Accepted | Refused:
+        """A turn of its own: now if idle, else queued in order. Accepted means durable; the same id is accepted once."""
+        text = check_submit(text, id, self._text_max_chars)
+        answer: Accepted | Refused = await self._ask(lambda reply: Submit(text, id, reply=reply))
+        return answer
+
+    async def run(self, text: str, id: str | None = None) -> TurnEnded:
+        """Submit, and wait for the end of the turn that takes the text."""
+        text = check_submit(text, id, self._text_max_chars)
+        accepted, ended = Pending(), Pending()
+        self._tell(Submit(text, id, ended=ended.reply, reply=accepted.reply))
+        answer = await accepted.get()
+        if isinstance(answer, Refused):
+            raise SessionClosed(f"session {self.id!r} refused the text: {answer.reason}: {answer.detail}.")
+        found: TurnEnded | None = await ended.get()
+        if found is None:
+            found = await self._long_ago(answer.turn)
+        return found
+
+    async def wait(self, turn: int | None) -> TurnEnded:
+        """The end of a turn; at once when it ended long ago."""
+        if not isinstance(turn, int) or isinstance(turn, bool) or turn < 1:
+            raise UsageError(
+                f"wait takes a turn number from 1, got {turn!r}; a queued message has none yet: use run()."
+            )
+        found: TurnEnded | None = await self._ask(lambda reply: Await(turn, reply=reply))
+        return found if found is not None else await self._long_ago(turn)
+
+    async def _long_ago(self, turn: int | None) -> TurnEnded:
+        found = None if turn is None else await self._home.find_ended(self.id, turn)
+        if found is None:
+            raise UsageError(f"session {self.id!r} has no ended turn {turn}.")
+        return found
+
+    async def wait_idle(self) -> None:
+        """Return when nothing runs and nothing is about to."""
+        await self._ask(lambda reply: Await(reply=reply))
+
+    async def interrupt(self, turn: int | None = None) -> Interrupting | Idle | Refused:
+        """Abort the running turn; with `turn` only that one. Harmless when idle, and when repeated."""
+        answer: Interrupting | Idle | Refused = await self._ask(lambda reply: Interrupt(turn, reply=reply))
+        return answer
+
+    async def withdraw(self, id: str) -> Withdrawn | Refused:
+        """Take back a message that no turn has claimed."""
+        answer: Withdrawn | Refused = await self._ask(lambda reply: Withdraw(id, reply=reply))
+        return answer
+
+    async def resume_queue(self) -> Accepted:
+        """Release messages that wait since an interrupt or an error."""
+        answer: Accepted = await self._ask(lambda reply: ResumeQueue(reply=reply))
+        return answer
+
+    async def set_mode(self, mode: str) -> ModeAnswer:
+        """Switch to `plan` or `default`: at once between turns, at the next step inside one."""
+        if mode not in MODES:
+            raise UsageError(f"set_mode takes 'plan' or 'default', got {mode!r}.")
+        answer: ModeAnswer = await self._ask(lambda reply: SetMode(mode == "plan", reply=reply))
+        return answer
+
+    async def stop(self) -> Stopped:
+        """Interrupt, stop the children, flush, end the actor; harmless when repeated. The log stays in the store."""
+        await self._home.stop_session(self.id)
+        return Stopped()
+
+    def state(self) -> dict[str, Any]:
+        """What is known of the session: every fold by its key, as plain values, and the number they are true for."""
+        actor = self._home.actor(self.id)
+        log = actor.log
+        known: dict[str, Any] = {"seq": log.seq - 1, "phase": actor.phase.value}
+        for projection in actor.stage.folds.projections:
+            if projection.key in HIDDEN:
+                continue
+            known[projection.key] = msgspec.to_builtins(log[projection])
+        return known
+
+    def children(self) -> tuple[str, ...]:
+        """The ids of the subagents this session started."""
+        return tuple(child.id for child in self._home.actor(self.id).log[CHILDREN])
+
+    def events(self, after: int = -1, *, deltas: bool = False, queue_max: int = QUEUE_MAX) -> Reading:
+        """Follow the log: `async for item in s.events(after=seq)` gives what is durable, first old, then live."""
+        if after < -1:
+            raise UsageError(f"events(after=...) takes the number of an event, or -1 for all, got {after!r}.")
+        return self._home.read(self.id, after, deltas=deltas, queue_max=queue_max)
+
+
+HIDDEN = frozenset({"opened", "history", "turn", "seen", "todos_left"})
+
+
+def handle_of(home: Home, actor: Session) -> SessionHandle:
+    """The handle of a live actor whose log is open."""
+    opened = actor.log[OPENED]
+    assert opened is not None
+    return SessionHandle(home, actor.id, opened.parent, opened.path, actor.stage.limits.text_max_chars)

@@ -1,0 +1,80 @@
+"""Waiting from either loop: one answer, one latch, one blocking call, the same on asyncio and inside Trio."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+
+class Pending:
+    """One answer that a mailbox will give: `reply` takes it, `get` waits for it and raises it if it is an error.
+
+    Made where it is waited for. A waiter that is cancelled leaves the answer to nobody.
+    """
+
+    __slots__ = ("_answer", "_event", "_future")
+
+    def __init__(self) -> None:
+        self._answer: list[Any] = []
+        self._future: asyncio.Future[None] | None = None
+        self._event: trio.Event | None = None
+
+    def reply(self, answer: Any) -> None:
+        """Take the answer; on the loops' thread."""
+        if self._answer:
+            return
+        self._answer.append(answer)
+        if self._event is not None:
+            self._event.set()
+        elif self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def get(self) -> Any:
+        """The answer, once it is there."""
+        if not self._answer:
+            if trio.lowlevel.in_trio_task():
+                self._event = trio.Event()
+                await self._event.wait()
+            else:
+                self._future = asyncio.get_running_loop().create_future()
+                await self._future
+        answer = self._answer[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Latch:
+    """Set by anyone on the loops' thread; `wait` returns once it was set since the last wait."""
+
+    __slots__ = ("_pending", "_up")
+
+    def __init__(self) -> None:
+        self._up = False
+        self._pending: Pending | None = None
+
+    def set(self) -> None:
+        """Wake the waiter, or let the next wait return at once."""
+        self._up = True
+        if self._pending is not None:
+            self._pending.reply(None)
+
+    async def wait(self) -> None:
+        """Return once set; one waiter at a time."""
+        if not self._up:
+            self._pending = Pending()
+            try:
+                await self._pending.get()
+            finally:
+                self._pending = None
+        self._up = False
+
+
+async def in_thread(fn: Callable[..., T], *args: Any) -> T:
+    """Run a blocking function in a thread of the loop that asks."""
+    if trio.lowlevel.in_trio_task():
+        return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=True)
+    return await asyncio.to_thread(fn, *args)
