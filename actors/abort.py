@@ -1,5 +1,6 @@
 """AbortWindow: ask, cancel, 100 ms. The one owner of a turn's cancellation."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import trio
@@ -48,17 +49,18 @@ class Askable(Protocol):
 
 
 class AbortWindow:
-    """One turn's window: `scope` is its work, `asked` what runs for it elsewhere.
+    """One turn's window: `scope` is its own work, `asked` what runs for it elsewhere, `patience` its wait for both.
 
     `request` opens the window at once and does not wait; `ends_s` (Trio's clock) is when the turn ends without what has
-    not ended. The first cause wins.
+    not ended. The first cause wins. `on_open` is told once, first.
     """
 
-    __slots__ = ("asked", "cause", "ends_s", "interrupted", "opened_s", "scope", "window_s")
+    __slots__ = ("asked", "cause", "ends_s", "interrupted", "on_open", "opened_s", "patience", "scope", "window_s")
 
-    def __init__(self, window_s: float = ABORT_WINDOW_S) -> None:
-        self.window_s = window_s
+    def __init__(self, window_s: float = ABORT_WINDOW_S, on_open: Callable[[], None] | None = None) -> None:
+        self.window_s, self.on_open = window_s, on_open
         self.scope = trio.CancelScope()
+        self.patience = trio.CancelScope()
         self.cause: Cause | None = None
         self.opened_s = self.ends_s = float("inf")
         self.interrupted = Signal()
@@ -70,9 +72,11 @@ class AbortWindow:
             return False
         self.cause = cause
         self.opened_s = trio.current_time()
-        self.ends_s = self.opened_s + self.window_s
+        self.ends_s = self.patience.deadline = self.opened_s + self.window_s
+        if self.on_open is not None:
+            self.on_open()
         self.interrupted.set()
         for work in tuple(self.asked):
             work.ask()
-        self.scope.cancel(reason=cause)
+        self.scope.cancel()
         return True

@@ -3,6 +3,7 @@
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from callboard.actors.events import (
     AbortRequested,
@@ -10,7 +11,6 @@ from callboard.actors.events import (
     CallReceipt,
     Cause,
     Effect,
-    Event,
     Message,
     MessageQueued,
     MessagesClaimed,
@@ -31,7 +31,7 @@ from callboard.actors.events import (
     Value,
 )
 from callboard.actors.facts import ChildEnded, ChildSpawned, ChildStatus, PlanModeRequested, PlanModeSet
-from callboard.actors.fold import Index, Projection, Trail
+from callboard.actors.fold import Index, Projection, Trail, table
 from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
 
 Queue: TypeAlias = tuple[Message, ...]
@@ -44,27 +44,30 @@ def _opened(state: SessionOpened | None, event: SessionOpened) -> SessionOpened 
 OPENED: Projection[SessionOpened | None] = Projection("opened", None, _opened, on=(SessionOpened,))
 
 
-def queued(queue: Queue, event: Event) -> Queue:
-    """The input that waits, oldest first."""
-    match event:
-        case MessageQueued():
-            return (*queue, Message(event.id, event.text, event.source, event.wake))
-        case MessageWithdrawn():
-            return tuple(message for message in queue if message.id != event.id)
-        case MessagesClaimed():
-            return tuple(message for message in queue if message.id not in event.ids)
-    return queue
+def _queue_grew(queue: Queue, event: MessageQueued) -> Queue:
+    return (*queue, Message(event.id, event.text, event.source, event.wake))
 
 
-_QUEUE_EVENTS = (MessageQueued, MessageWithdrawn, MessagesClaimed)
-QUEUE: Projection[Queue] = Projection("queue", (), queued, on=_QUEUE_EVENTS)
+def _queue_lost(queue: Queue, event: MessageWithdrawn) -> Queue:
+    return tuple(message for message in queue if message.id != event.id)
+
+
+def _queue_claimed(queue: Queue, event: MessagesClaimed) -> Queue:
+    ids = frozenset(event.ids)
+    return tuple(message for message in queue if message.id not in ids) if ids else queue
+
+
+QUEUE: Projection[Queue] = table(
+    "queue", (), {MessageQueued: _queue_grew, MessageWithdrawn: _queue_lost, MessagesClaimed: _queue_claimed}
+)
+"""The input that waits, oldest first."""
 
 
 def _parked(state: bool, event: QueueParked) -> bool:
     return state if state == event.parked else event.parked
 
 
-PARKED: Projection[bool] = Projection("parked", False, _parked, on=(QueueParked,))
+PARKED: Projection[bool] = Projection("parked", zero=False, apply=_parked, on=(QueueParked,))
 
 
 class History(Value, frozen=True):
@@ -74,24 +77,28 @@ class History(Value, frozen=True):
     queue: Queue = ()
 
 
-def _history(state: History, event: Event) -> History:
-    match event:
-        case ToolReturned():
-            failed = event.receipt != "completed"
-            added: PromptMessage = Result(event.call, event.name, event.text, failed)
-        case ModelSaid():
-            if not event.text and not event.calls:
-                return state
-            added = Assistant(event.text, event.calls, event.interrupted)
-        case NoteAdded():
-            added = User(event.text, event.source) if event.role == "user" else Developer(event.text)
-        case MessagesClaimed():
-            return _claimed(state, event)
-        case MessageQueued() | MessageWithdrawn():
-            return History(state.messages, queued(state.queue, event))
-        case _:
-            return state
-    return History(state.messages.plus(added), state.queue)
+def _returned(state: History, event: ToolReturned) -> History:
+    result = Result(event.call, event.name, event.text, event.receipt != "completed")
+    return History(state.messages.plus(result), state.queue)
+
+
+def _said(state: History, event: ModelSaid) -> History:
+    if not event.text and not event.calls:
+        return state
+    return History(state.messages.plus(Assistant(event.text, event.calls, event.interrupted)), state.queue)
+
+
+def _noted(state: History, event: NoteAdded) -> History:
+    note = User(event.text, event.source) if event.role == "user" else Developer(event.text)
+    return History(state.messages.plus(note), state.queue)
+
+
+def _grew(state: History, event: MessageQueued) -> History:
+    return History(state.messages, _queue_grew(state.queue, event))
+
+
+def _lost(state: History, event: MessageWithdrawn) -> History:
+    return History(state.messages, _queue_lost(state.queue, event))
 
 
 def _claimed(state: History, event: MessagesClaimed) -> History:
@@ -100,24 +107,100 @@ def _claimed(state: History, event: MessagesClaimed) -> History:
         by_id = {message.id: message for message in state.queue}
         entering = tuple(by_id[id] for id in event.ids if id in by_id)
     users = (User(message.text, message.source) for message in entering)
-    return History(state.messages.plus(*users), queued(state.queue, event))
+    return History(state.messages.plus(*users), _queue_claimed(state.queue, event))
 
 
-HISTORY: Projection[History] = Projection(
-    "history", History(), _history, on=(ToolReturned, ModelSaid, NoteAdded, *_QUEUE_EVENTS)
+HISTORY: Projection[History] = table(
+    "history",
+    History(),
+    {
+        ToolReturned: _returned,
+        ModelSaid: _said,
+        NoteAdded: _noted,
+        MessageQueued: _grew,
+        MessageWithdrawn: _lost,
+        MessagesClaimed: _claimed,
+    },
 )
 
 
 class OpenCall(Value, frozen=True):
-    """A call without its result; `started` once its ToolCalled is on the log."""
+    """A call without its result; `started` once its ToolCalled is on the log, `repeatable` as its effect says."""
 
     call: Call
     started: bool = False
-    effect: Effect = "once"
+    repeatable: bool = False
+
+
+class Calls(Value, frozen=True):
+    """The calls of a batch, from the answer that asked for them until the last of them has its result.
+
+    `places` numbers them by id and is never changed; `started`, `repeatable` and `returned` have one bit for each. So
+    each event of a call costs the same in a batch of one and of a thousand.
+    """
+
+    asked: tuple[Call, ...] = ()
+    places: dict[str, int] = msgspec.field(default_factory=dict)
+    started: int = 0
+    repeatable: int = 0
+    returned: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether a call has no result yet."""
+        return bool(self.asked)
+
+    def ask(self, calls: tuple[Call, ...]) -> "Calls":
+        """More calls, behind these."""
+        asked = self.asked + calls
+        places = {call.id: at for at, call in enumerate(asked)}
+        return Calls(asked, places, self.started, self.repeatable, self.returned)
+
+    def start(self, id: str, effect: Effect) -> "Calls":
+        """The call's handler runs next."""
+        at = self.places.get(id)
+        if at is None:
+            return self
+        bit = 1 << at
+        repeatable = self.repeatable if effect == "once" else self.repeatable | bit
+        return Calls(self.asked, self.places, self.started | bit, repeatable, self.returned)
+
+    def finish(self, id: str) -> "Calls":
+        """The call has its result; after the last one nothing is kept."""
+        at = self.places.get(id)
+        if at is None:
+            return self
+        returned = self.returned | 1 << at
+        if returned.bit_count() == len(self.asked):
+            return NO_CALLS
+        return Calls(self.asked, self.places, self.started, self.repeatable, returned)
+
+    def is_open(self, id: str) -> bool:
+        """Whether the call was asked for and has no result."""
+        at = self.places.get(id)
+        return at is not None and not self.returned >> at & 1
+
+    def is_started(self, id: str) -> bool:
+        """Whether the call's handler was about to run."""
+        at = self.places.get(id)
+        return at is not None and bool(self.started >> at & 1)
+
+    def open(self) -> tuple[OpenCall, ...]:
+        """The calls without a result, in the order they were asked for."""
+        return tuple(
+            OpenCall(call, bool(self.started >> at & 1), bool(self.repeatable >> at & 1))
+            for at, call in enumerate(self.asked)
+            if not self.returned >> at & 1
+        )
+
+
+NO_CALLS = Calls()
 
 
 class Turn(Value, frozen=True):
-    """The running turn, or the last one; `number` 0 before the first, `open` while it runs."""
+    """The running turn, or the last one; `number` 0 before the first, `open` while it runs.
+
+    `calls` and `results` are empty once it has ended: its TurnEnded has them.
+    """
 
     number: int = 0
     open: bool = False
@@ -125,8 +208,8 @@ class Turn(Value, frozen=True):
     start: StartKind = "user"
     step: int = 0
     in_step: bool = False
-    calls: tuple[OpenCall, ...] = ()
-    receipts: tuple[CallReceipt, ...] = ()
+    calls: Calls = NO_CALLS
+    results: Trail[CallReceipt] = msgspec.field(default_factory=Trail)
     tool_calls: int = 0
     cause: Cause | None = None
     last_message: str | None = None
@@ -134,47 +217,66 @@ class Turn(Value, frozen=True):
     started_ms: int = 0
     usage: Usage = Usage()
 
-
-def _turn(state: Turn, event: Event) -> Turn:
-    replace = msgspec.structs.replace
-    match event:
-        case ToolCalled():
-            calls = tuple(
-                OpenCall(one.call, True, event.effect) if one.call.id == event.call else one for one in state.calls
-            )
-            return replace(state, calls=calls)
-        case ToolReturned():
-            receipt = CallReceipt(event.call, event.name, event.receipt, event.seconds)
-            calls = tuple(one for one in state.calls if one.call.id != event.call)
-            return replace(state, calls=calls, receipts=(*state.receipts, receipt))
-        case ModelSaid():
-            opened = tuple(OpenCall(call) for call in event.calls)
-            return replace(
-                state,
-                calls=state.calls + opened,
-                tool_calls=state.tool_calls + len(opened),
-                last_message=event.text or state.last_message,
-                truncated=state.truncated or event.truncated,
-                usage=state.usage.plus(event.usage),
-            )
-        case StepStarted():
-            return replace(state, step=event.step, in_step=True)
-        case StepEnded():
-            return replace(state, in_step=False)
-        case AbortRequested():
-            return state if state.cause is not None else replace(state, cause=event.cause)
-        case TurnStarted():
-            return Turn(event.turn, open=True, kind=event.kind, start=event.start, started_ms=event.started_ms)
-        case TurnEnded():
-            return replace(state, open=False, in_step=False, calls=())
-    return state
+    @property
+    def receipts(self) -> tuple[CallReceipt, ...]:
+        """What became of the calls so far, in the order of their results."""
+        return tuple(self.results)
 
 
-TURN: Projection[Turn] = Projection(
+def _turn_started(_: Turn, event: TurnStarted) -> Turn:
+    return Turn(event.turn, open=True, kind=event.kind, start=event.start, started_ms=event.started_ms)
+
+
+def _turn_ended(state: Turn, _: TurnEnded) -> Turn:
+    return replace(state, open=False, in_step=False, calls=NO_CALLS, results=Trail())
+
+
+def _step_started(state: Turn, event: StepStarted) -> Turn:
+    return replace(state, step=event.step, in_step=True)
+
+
+def _step_ended(state: Turn, _: StepEnded) -> Turn:
+    return replace(state, in_step=False)
+
+
+def _answered(state: Turn, event: ModelSaid) -> Turn:
+    calls = event.calls
+    return replace(
+        state,
+        calls=state.calls.ask(calls) if calls else state.calls,
+        tool_calls=state.tool_calls + len(calls),
+        last_message=event.text or state.last_message,
+        truncated=state.truncated or event.truncated,
+        usage=state.usage.plus(event.usage),
+    )
+
+
+def _call_started(state: Turn, event: ToolCalled) -> Turn:
+    return replace(state, calls=state.calls.start(event.call, event.effect))
+
+
+def _call_ended(state: Turn, event: ToolReturned) -> Turn:
+    receipt = CallReceipt(event.call, event.name, event.receipt, event.seconds)
+    return replace(state, calls=state.calls.finish(event.call), results=state.results.plus(receipt))
+
+
+def _abort_requested(state: Turn, event: AbortRequested) -> Turn:
+    return state if state.cause is not None else replace(state, cause=event.cause)
+
+
+TURN: Projection[Turn] = table(
     "turn",
     Turn(),
-    _turn,
-    on=(ToolCalled, ToolReturned, ModelSaid, StepStarted, StepEnded, AbortRequested, TurnStarted, TurnEnded),
+    {
+        TurnStarted: _turn_started,
+        TurnEnded: _turn_ended,
+        StepStarted: _step_started,
+        StepEnded: _step_ended,
+        ModelSaid: _answered,
+        ToolCalled: _call_started,
+        ToolReturned: _call_ended,
+        AbortRequested: _abort_requested,
+    },
 )
 
 
@@ -194,16 +296,15 @@ class Mode(Value, frozen=True, omit_defaults=False):
     narrate: bool = True
 
 
-def _mode(state: Mode, event: Event) -> Mode:
-    match event:
-        case PlanModeRequested():
-            return Mode(state.active, event.active, event.narrate)
-        case PlanModeSet():
-            return Mode(event.active)
-    return state
+def _mode_chosen(state: Mode, event: PlanModeRequested) -> Mode:
+    return Mode(state.active, event.active, event.narrate)
 
 
-MODE: Projection[Mode] = Projection("plan_mode", Mode(), _mode, on=(PlanModeRequested, PlanModeSet))
+def _mode_set(_: Mode, event: PlanModeSet) -> Mode:
+    return Mode(event.active)
+
+
+MODE: Projection[Mode] = table("plan_mode", Mode(), {PlanModeRequested: _mode_chosen, PlanModeSet: _mode_set})
 
 
 class Child(Value, frozen=True, omit_defaults=False):
@@ -217,20 +318,22 @@ class Child(Value, frozen=True, omit_defaults=False):
     turn: int = 0
 
 
-def _children(state: tuple[Child, ...], event: Event) -> tuple[Child, ...]:
-    match event:
-        case ChildSpawned():
-            return (*state, Child(event.child, event.path, event.task))
-        case ChildEnded():
-            return tuple(_ended(child, event) if child.id == event.child else child for child in state)
-    return state
+Children: TypeAlias = tuple[Child, ...]
+
+
+def _child_spawned(state: Children, event: ChildSpawned) -> Children:
+    return (*state, Child(event.child, event.path, event.task))
+
+
+def _child_ended(state: Children, event: ChildEnded) -> Children:
+    return tuple(_ended(child, event) if child.id == event.child else child for child in state)
 
 
 def _ended(child: Child, event: ChildEnded) -> Child:
     return Child(child.id, child.path, child.task, event.status, event.text, event.turn)
 
 
-CHILDREN: Projection[tuple[Child, ...]] = Projection("children", (), _children, on=(ChildSpawned, ChildEnded))
+CHILDREN: Projection[Children] = table("children", (), {ChildSpawned: _child_spawned, ChildEnded: _child_ended})
 
 
 class Seen(Value, frozen=True):

@@ -1,10 +1,12 @@
 """Projection and replay: state as a pure fold of the log; Trail and Index, which grow without copying."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import attrs
 
+from callboard.actors.errors import UsageError
 from callboard.actors.events import Event
 
 T = TypeVar("T")
@@ -15,7 +17,8 @@ V = TypeVar("V")
 class Trail(Sequence[T]):
     """An immutable sequence whose `plus` is O(1): versions share one list and each sees only its own prefix.
 
-    Only the newest version extends the shared list; extending an older one copies first.
+    Only the newest version extends the shared list; extending an older one copies first. An empty one never lends its
+    list, so that a fold's zero keeps nobody's items alive.
     """
 
     __slots__ = ("_items", "_length")
@@ -26,7 +29,9 @@ class Trail(Sequence[T]):
 
     def plus(self, *more: T) -> "Trail[T]":
         """This sequence followed by `more`."""
-        items = self._items if len(self._items) == self._length else self._items[: self._length]
+        items, length = self._items, self._length
+        if not length or len(items) != length:
+            items = items[:length]
         items.extend(more)
         grown: Trail[T] = Trail.__new__(Trail)
         grown._items, grown._length = items, len(items)
@@ -62,7 +67,10 @@ class Trail(Sequence[T]):
 
 
 class Index(Generic[V]):
-    """An immutable mapping from str whose `plus` is O(1): versions share one dict, each sees the first `n` keys."""
+    """An immutable mapping from str whose `plus` is O(1): versions share one dict, each sees the first `n` keys.
+
+    Only the newest version extends the shared dict, and an empty one never does; see `Trail`.
+    """
 
     __slots__ = ("_entries", "_size")
 
@@ -72,14 +80,15 @@ class Index(Generic[V]):
 
     def plus(self, key: str, value: V) -> "Index[V]":
         """This mapping with `key` added; a key that is there keeps its first value (the same object comes back)."""
-        if key in self:
+        entries, size = self._entries, self._size
+        pair = entries.get(key)
+        if pair is not None and pair[0] < size:
             return self
-        entries = self._entries
-        if len(entries) != self._size:
-            entries = {k: pair for k, pair in entries.items() if pair[0] < self._size}
-        entries[key] = (self._size, value)
+        if not size or len(entries) != size:
+            entries = self._own()
+        entries[key] = (size, value)
         grown: Index[V] = Index.__new__(Index)
-        grown._entries, grown._size = entries, self._size + 1
+        grown._entries, grown._size = entries, size + 1
         return grown
 
     def get(self, key: str) -> V | None:
@@ -99,8 +108,14 @@ class Index(Generic[V]):
 
     __hash__ = None  # type: ignore[assignment]  # compared by value
 
+    def __repr__(self) -> str:
+        return f"Index({self._view()!r})"
+
+    def _own(self) -> dict[str, tuple[int, V]]:
+        return {key: pair for key, pair in self._entries.items() if pair[0] < self._size}
+
     def _view(self) -> dict[str, V]:
-        return {key: pair[1] for key, pair in self._entries.items() if pair[0] < self._size}
+        return {key: pair[1] for key, pair in self._own().items()}
 
 
 Apply: TypeAlias = Callable[[S, Any], S]
@@ -111,7 +126,7 @@ class Projection(Generic[S]):
     """A named pure fold: `zero`, and `apply(state, event)` which returns the same object for an event not its own.
 
     `on` lists the event types it reads (None: every event); the log never calls it for others. Raise `version`
-    when `apply` changes, so that snapshots of the old fold are not used.
+    when `apply` changes, so that snapshots of the old fold are not used. `cases` is set by `table`.
     """
 
     key: str
@@ -119,13 +134,32 @@ class Projection(Generic[S]):
     apply: Apply[S]
     on: tuple[type[Event], ...] | None = None
     version: int = 1
+    cases: Mapping[type[Event], Apply[S]] | None = attrs.field(default=None, repr=False)
+
+
+def table(key: str, zero: S, cases: Mapping[type[Event], Apply[S]], version: int = 1) -> Projection[S]:
+    """A projection written as a table, event type to fold: the log goes straight to the row, whatever their number."""
+    rows = MappingProxyType(dict(cases))
+
+    def apply(state: S, event: Event) -> S:
+        case = rows.get(type(event))
+        return state if case is None else case(state, event)
+
+    return Projection(key, zero, apply, on=tuple(rows), version=version, cases=rows)
 
 
 class Folds:
-    """All projections of a runtime, and for each event type the ones that read it."""
+    """All projections of a runtime, and for each event type the ones that read it.
+
+    Two different projections under one key are a `UsageError`: nobody could tell their states apart.
+    """
 
     def __init__(self, projections: Iterable[Projection[Any]]) -> None:
         self.projections = tuple(projections)
+        by_key: dict[str, Projection[Any]] = {}
+        for one in self.projections:
+            if by_key.setdefault(one.key, one) is not one:
+                raise UsageError(f"two projections are named {one.key!r}: rename one of them.")
         self.zeros: tuple[Any, ...] = tuple(p.zero for p in self.projections)
         self.place = {p: at for at, p in enumerate(self.projections)}
         self._readers: dict[type[Event], tuple[tuple[int, Apply[Any]], ...]] = {}
@@ -135,7 +169,9 @@ class Folds:
         found = self._readers.get(kind)
         if found is None:
             pairs = enumerate(self.projections)
-            found = tuple((at, p.apply) for at, p in pairs if p.on is None or kind in p.on)
+            found = tuple(
+                (at, p.apply if p.cases is None else p.cases[kind]) for at, p in pairs if p.on is None or kind in p.on
+            )
             self._readers[kind] = found
         return found
 

@@ -1,12 +1,11 @@
-"""Host: one tool body in a task of its own, under the runtime's nursery, so that a turn can end without it.
+"""Host: foreign code in a task of its own, under the runtime's nursery, so that a turn can end without it.
 
 The host task opens one nursery whose only child is the body. Whatever the body throws, or trio raises after it ended,
 stays here; the result is always set.
 """
 
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import outcome
@@ -14,19 +13,19 @@ import trio
 
 from callboard.actors.abort import AbortWindow
 from callboard.actors.drop import DROPS_AT_S, drop, is_blocked, park
-from callboard.actors.errors import ToolError
+from callboard.actors.errors import Dropped, ToolError
 from callboard.actors.stage import Stage
-from callboard.actors.tool import Tool
+from callboard.actors.tool import RunsOn
 
 LOGGER = logging.getLogger("callboard")
 PARK_TRIES_MAX = 50
 
 
 class Host:
-    """Runs `fn` the way `tool` says: on Trio, in a thread, or on asyncio.
+    """Runs `fn` on Trio, in a thread, or on asyncio, until it ends, is cut, or `timeout_s` is over.
 
-    After `ended`: `value` when `has_value`, else `error`, else it was cancelled. `late` marks a value that came after
-    the abort reached the body.
+    After `ended`: `value` when `has_value`, else `error`, else it was cancelled. `late` marks a value or an error that
+    came after the abort reached the body.
     """
 
     __slots__ = (
@@ -43,37 +42,54 @@ class Host:
         "ended",
         "ended_s",
         "error",
+        "graceful",
         "has_value",
         "late",
         "name",
+        "runs_on",
         "started",
         "started_s",
-        "tool",
+        "timeout_s",
         "value",
         "window",
     )
 
-    def __init__(self, stage: Stage, window: AbortWindow, tool: Tool, fn: Callable[[], Any], name: str) -> None:
-        self._stage, self.window, self.tool, self._fn, self.name = stage, window, tool, fn, name
+    def __init__(
+        self,
+        stage: Stage,
+        window: AbortWindow,
+        fn: Callable[[], Any],
+        name: str,
+        *,
+        runs_on: RunsOn = "trio",
+        graceful: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._stage, self.window, self._fn, self.name = stage, window, fn, name
+        self.runs_on, self.graceful, self.timeout_s = runs_on, graceful, timeout_s
         self.value: Any = None
         self.error: BaseException | None = None
         self.has_value = self.started = self.ended = self.late = self.abandoned = False
         self.started_s = self.ended_s = trio.current_time()
-        self._deadline_s = float("inf") if tool.timeout_s is None else self.started_s + tool.timeout_s
+        self._deadline_s = float("inf") if timeout_s is None else self.started_s + timeout_s
         self._nursery: trio.Nursery | None = None
         self._body_task: trio.lowlevel.Task | None = None
         self._waiter: trio.lowlevel.Task | None = None
         self._cut = self._outside = self._asked_blocked = False
 
+    @property
+    def lingers(self) -> bool:
+        """Whether it is told of an interrupt and left running until the window ends."""
+        return self.graceful or self._outside
+
     def start(self) -> None:
         """Begin; the body inherits nothing of the turn's scopes, and a copy of its context variables."""
-        self.window.asked[self] = None
         self._stage.nursery.start_soon(self._run, name=f"host of {self.name}")
 
     def ask(self) -> None:
-        """The abort window opened: cancel, or leave a graceful body and a thread until its end."""
+        """The abort window opened: cancel, or leave a graceful body and a running thread until its end."""
         self._asked_blocked = self._body_task is not None and is_blocked(self._body_task)
-        if not (self.tool.graceful or self.tool.runs_on == "thread"):
+        if not (self.graceful or (self.runs_on == "thread" and self._outside)):
             self.cut()
 
     def cut(self) -> None:
@@ -99,10 +115,20 @@ class Host:
         if self.ended or self.abandoned:
             return
         self.abandoned = True
-        self._stage.abandoned.add(self, self.tool.runs_on, self.name)
+        self._stage.abandoned.add(self, self.runs_on, self.name)
         self.cut()
-        if self.tool.runs_on != "thread" and self._stage.can_drop:
+        if self.runs_on != "thread" and self._stage.can_drop:
             self._stage.nursery.start_soon(self._drops, name=f"drop of {self.name}")
+
+    def desert(self) -> None:
+        """Its turn is gone and waits for nothing: cancel it, and abandon it when it outlives the length of a window."""
+        if not self.ended and not self.abandoned:
+            self.cut()
+            self._stage.nursery.start_soon(self._abandon_later, name=f"end of {self.name}")
+
+    async def _abandon_later(self) -> None:
+        await trio.sleep(self.window.window_s)
+        self.abandon()
 
     async def _run(self) -> None:
         try:
@@ -118,7 +144,7 @@ class Host:
 
     async def _body(self) -> None:
         self._body_task = trio.lowlevel.current_task()
-        self.started = True
+        self.started = self.runs_on != "thread"  # a thread may have to wait for its place
         try:
             value = await self._call()
         except trio.Cancelled:
@@ -127,25 +153,28 @@ class Host:
             self._failed(error)
         else:
             self.value, self.has_value = value, True
-            self.late = self.window.cause is not None and (self._asked_blocked or self.tool.graceful)
+        self.late = self.window.cause is not None and (self._asked_blocked or self.graceful)
 
     async def _call(self) -> Any:
-        match self.tool.runs_on:
+        match self.runs_on:
             case "trio":
                 return await self._fn()
             case "asyncio":
                 return await self._stage.ask_host(self._on_asyncio)
             case "thread":
-                threads = self._stage.limits.threads_abandoned_max
-                if self._stage.abandoned.count("thread") >= threads:
-                    raise ToolError(f"no thread free: {threads} abandoned tools still hold theirs")
+                threads_max = self._stage.limits.threads_abandoned_max
+                if self._stage.abandoned.count("thread") >= threads_max:
+                    raise ToolError(f"no thread free: {threads_max} abandoned tools still hold theirs")
                 token = trio.lowlevel.current_trio_token()
-                call = partial(self._in_thread, token)
-                return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._stage.threads)
+                threads = self._stage.threads
+                return await trio.to_thread.run_sync(self._in_thread, token, abandon_on_cancel=True, limiter=threads)
 
     def _in_thread(self, token: trio.lowlevel.TrioToken) -> Any:
-        self._outside = True
+        self._outside = True  # first this, then the look at `ended`; `_over` does both the other way round
         try:
+            if self.ended:
+                return None
+            self.started = True
             return self._fn()
         finally:
             self._outside = False
@@ -163,8 +192,7 @@ class Host:
             self._outside_over()
 
     def _failed(self, error: BaseException) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            self._stage.on_interrupt(error)
+        report_interrupts(self._stage, error)
         if self.has_value or self.error is not None:
             LOGGER.warning("%s left something behind: %r", self.name, error)
         else:
@@ -175,7 +203,7 @@ class Host:
         self.window.asked.pop(self, None)
         if self._outside and not self.abandoned:  # cancelled here, but its thread or asyncio task goes on
             self.abandoned = True
-            self._stage.abandoned.add(self, self.tool.runs_on, self.name)
+            self._stage.abandoned.add(self, self.runs_on, self.name)
         if not self._outside:
             self._stage.abandoned.discard(self)
         waiter, self._waiter = self._waiter, None
@@ -203,3 +231,52 @@ class Host:
                 return
             park(task, last=tries > PARK_TRIES_MAX // 2)
             await trio.lowlevel.checkpoint()
+
+
+class Beside:
+    """A task of a plugin beside the session: `close` cancels it, and nothing it throws goes further than the log."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self) -> None:
+        self._scope = trio.CancelScope()
+
+    def close(self) -> None:
+        """Cancel it; harmless when repeated."""
+        self._scope.cancel()
+
+    async def run(
+        self, stage: Stage, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], over: Callable[[], None]
+    ) -> None:
+        """(Trio) Run `fn`, then say `over()`."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(fn, *args)
+        except BaseException as error:  # foreign code again: it must not reach the runtime's nursery
+            report_interrupts(stage, error)
+            if not only_cancels(error):
+                LOGGER.error("a task beside the session failed", exc_info=error)
+        finally:
+            over()
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The error itself, or all that is in a group, however deep."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from leaves(part)
+    else:
+        yield error
+
+
+def only_cancels(error: BaseException) -> bool:
+    """Whether it says nothing but that somebody cancelled."""
+    return all(isinstance(leaf, trio.Cancelled | Dropped) for leaf in leaves(error))
+
+
+def report_interrupts(stage: Stage, error: BaseException) -> None:
+    """Hand a KeyboardInterrupt to the runtime, also one inside a group."""
+    for leaf in leaves(error):
+        if isinstance(leaf, KeyboardInterrupt):
+            stage.on_interrupt(leaf)

@@ -41,9 +41,11 @@ def _turn_ended(turn: Turn, queue: Queue, event: TurnEnded) -> str | None:
         return f"turn {event.turn} is not open"
     if turn.in_step:
         return f"step {turn.step} is still open"
-    if turn.calls:
-        return f"call {turn.calls[0].call.id!r} has no result"
-    return None
+    return _open_call(turn)
+
+
+def _open_call(turn: Turn) -> str | None:
+    return f"call {turn.calls.open()[0].call.id!r} has no result" if turn.calls else None
 
 
 def _abort(turn: Turn, queue: Queue, event: AbortRequested) -> str | None:
@@ -59,30 +61,29 @@ def _step_started(turn: Turn, queue: Queue, event: StepStarted) -> str | None:
 
 
 def _step_ended(turn: Turn, queue: Queue, event: StepEnded) -> str | None:
-    if not turn.in_step or event.step != turn.step:
-        return f"step {event.step} is not open"
-    return f"call {turn.calls[0].call.id!r} has no result" if turn.calls else None
+    if not turn.in_step or event.turn != turn.number or event.step != turn.step:
+        return f"step {event.step} of turn {event.turn} is not open"
+    return _open_call(turn)
 
 
 def _model(turn: Turn, queue: Queue, event: ModelSaid | ModelFailed) -> str | None:
     if not turn.in_step:
         return "no step is open"
     if isinstance(event, ModelSaid) and event.calls:
-        ids = [call.id for call in event.calls] + [one.call.id for one in turn.calls]
-        if not all(ids) or len(set(ids)) != len(ids):
+        ids = [call.id for call in event.calls]
+        if not all(ids) or len(set(ids)) != len(ids) or not turn.calls.places.keys().isdisjoint(ids):
             return "each call needs an id of its own"
     return None
 
 
 def _tool_called(turn: Turn, queue: Queue, event: ToolCalled) -> str | None:
-    for one in turn.calls:
-        if one.call.id == event.call:
-            return f"call {event.call!r} was started before" if one.started else None
-    return f"call {event.call!r} is not open"
+    if not turn.calls.is_open(event.call):
+        return f"call {event.call!r} is not open"
+    return f"call {event.call!r} was started before" if turn.calls.is_started(event.call) else None
 
 
 def _tool_returned(turn: Turn, queue: Queue, event: ToolReturned) -> str | None:
-    return None if any(one.call.id == event.call for one in turn.calls) else f"call {event.call!r} is not open"
+    return None if turn.calls.is_open(event.call) else f"call {event.call!r} is not open"
 
 
 def _queued(turn: Turn, queue: Queue, event: MessageQueued) -> str | None:
@@ -90,9 +91,12 @@ def _queued(turn: Turn, queue: Queue, event: MessageQueued) -> str | None:
 
 
 def _claimed(turn: Turn, queue: Queue, event: MessagesClaimed) -> str | None:
-    ids = {message.id for message in queue}
-    missing = [id_ for id_ in event.ids if id_ not in ids]
-    return f"message {missing[0]!r} is not queued" if missing else None
+    left = {message.id for message in queue}
+    for id_ in event.ids:
+        if id_ not in left:
+            return f"message {id_!r} is not queued, or claimed twice"
+        left.remove(id_)
+    return None
 
 
 def _withdrawn(turn: Turn, queue: Queue, event: MessageWithdrawn) -> str | None:

@@ -1,70 +1,141 @@
-"""MemoryStore: a store that keeps everything in lists; whatever it took is durable at once."""
+"""MemoryStore: the store that keeps nothing beyond the program; and the rules of `append` that all stores share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from callboard.actors.errors import LogError
+from callboard.actors.errors import Fenced, LogError, UsageError
+from callboard.actors.notices import Flushed, Notice
 from callboard.actors.store import Done, Header, Record, RunSoon
+
+CLOSED = "the store is closed: open it before you use it."
+
+
+def check_id(session: str) -> None:
+    """Refuse an id that has no written form: raises `UsageError` on a lone surrogate."""
+    try:
+        session.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"session id {session!r} holds half a surrogate pair: use whole characters.") from None
+
+
+def next_seq(session: str, records: Sequence[Record], expected: int | None) -> int | None:
+    """The seq that follows `records`, given the one `expected` first (None: not known yet).
+
+    Raises `LogError` on a gap, and `Fenced` when records of these numbers were taken before.
+    """
+    if expected is None:
+        check_id(session)
+    if not records:
+        return expected
+    first, last = records[0].seq, records[-1].seq
+    if expected is not None and first != expected:
+        raise misplaced(session, first, expected)
+    if last - first + 1 != len(records):
+        raise LogError(
+            f"session {session!r}: {len(records)} records are numbered {first} to {last}: number one by one."
+        )
+    return last + 1
+
+
+def misplaced(session: str, first: int, expected: int) -> LogError:
+    """What to say about a record that is not the next one."""
+    if first < expected:
+        return Fenced(
+            f"session {session!r}: record {first} is already taken, {expected} is next: another owner wrote to the "
+            "session; end this one and open it anew."
+        )
+    return LogError(f"session {session!r}: record {first} leaves a gap, {expected} is next: append in order.")
+
+
+def may_be(kinds: Sequence[str]) -> Callable[[bytes], bool]:
+    """Whether a body may be an event of one of these kinds, by its first bytes; one that hides its kind may be any."""
+    begin = b'{"type":"'
+    wanted = tuple(b'{"type":' + msgspec.json.encode(kind) for kind in kinds)
+    return lambda body: body.startswith(wanted) or not body.startswith(begin)
 
 
 class MemoryStore:
-    """Implements `store.Store` without a disk: `sync` answers before it returns."""
+    """Records in lists: what is appended is committed, and every `sync` is answered at once.
+
+    It needs no `open`. Closed, it takes nothing but can still be read, and `open` goes on from there: a restart without
+    a disk.
+    """
 
     blocking = False
 
     def __init__(self) -> None:
-        self._records: dict[str, list[Record]] = {}
+        self.on_notice: Callable[[Notice], None] | None = None
+        self._logs: dict[str, list[Record]] = {}
         self._headers: dict[str, Header] = {}
+        self._unsynced = 0
         self._closed = False
 
     def open(self, run_soon: RunSoon) -> None:
-        """Nothing to get ready."""
+        """Take records again after `close`; `run_soon` is not needed."""
+        del run_soon
         self._closed = False
 
     def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
-        """Take records; `LogError` when the store is closed or the first one is not the next."""
+        """Take records and the changed header; raises `LogError` when closed or not in order."""
         if self._closed:
-            raise LogError("the memory store is closed: open a runtime again to go on.")
-        kept = self._records.setdefault(session, [])
-        if records and records[0].seq != len(kept):
-            raise LogError(f"session {session!r}: event {records[0].seq} cannot follow {len(kept) - 1}.")
-        kept.extend(records)
+            raise LogError(CLOSED)
+        log = self._logs.get(session, [])
+        next_seq(session, records, len(log) if session in self._headers else None)
+        if not log and records and records[0].seq != 0:
+            raise misplaced(session, records[0].seq, 0)
         if header is not None:
-            self._headers[session] = header
+            self._headers[session] = msgspec.structs.replace(header, id=session)
+        elif session not in self._headers:
+            if not records:
+                return
+            self._headers[session] = Header(session, created_ms=records[0].at_ms)
+        self._logs.setdefault(session, log).extend(records)
+        self._unsynced += len(records)
 
-    def sync(self, done: Done) -> None:
-        """All that was taken is durable, as far as memory is."""
-        done(LogError("the memory store is closed.") if self._closed else None)
+    def sync(self, done: Done, session: str | None = None) -> None:
+        """Answer at once; there is nothing to wait for."""
+        del session
+        if self._closed:
+            done(LogError(CLOSED))
+            return
+        events, self._unsynced = self._unsynced, 0
+        done(None)
+        if events and self.on_notice is not None:
+            self.on_notice(Flushed(0.0, events))
 
     def read(self, session: str, after: int, limit: int) -> list[Record]:
-        """Records with seq > after, at most `limit`."""
-        return self._records.get(session, [])[after + 1 : after + 1 + limit]
+        """Records with seq > after, in order, at most `limit`."""
+        first = max(after + 1, 0)
+        return self._log(session)[first : first + max(limit, 0)]
 
     def header(self, session: str) -> Header | None:
-        """The header with the number of events as it is now."""
-        header = self._headers.get(session)
+        """The header of one session, None for an unknown one."""
+        log, header = self._log(session), self._headers.get(session)
         if header is None:
             return None
-        records = self._records[session]
-        return msgspec.structs.replace(header, events=len(records), updated_ms=records[-1].at_ms)
+        updated_ms = max(header.updated_ms, log[-1].at_ms) if log else header.updated_ms
+        return msgspec.structs.replace(header, updated_ms=updated_ms, events=len(log))
 
     def headers(self) -> list[Header]:
-        """All sessions, newest first."""
-        found = [self.header(session) for session in self._headers]
+        """All sessions, newest first: by their last change, then by who came last."""
+        found = [self.header(session) for session in reversed(tuple(self._headers))]
         return sorted((one for one in found if one is not None), key=lambda one: one.updated_ms, reverse=True)
 
     def last(self, session: str, kinds: Sequence[str], before: int, limit: int) -> list[Record]:
-        """Records of these kinds with seq < before, newest first, at most `limit`."""
-        heads = tuple(f'{{"type":"{kind}"'.encode() for kind in kinds)
-        found: list[Record] = []
-        for record in reversed(self._records.get(session, [])[: max(0, before)]):
-            if record.body.startswith(heads):
-                found.append(record)
-                if len(found) == limit:
-                    break
+        """Records with seq < before, newest first, at most `limit`, that may be of one of these kinds."""
+        log, wanted, found = self._log(session), may_be(kinds), list[Record]()
+        for at in range(min(before, len(log)) - 1, -1, -1):
+            if len(found) >= limit:
+                break
+            if wanted(log[at].body):
+                found.append(log[at])
         return found
 
     def close(self) -> None:
-        """Take nothing more; what was taken can still be read."""
+        """Take nothing more; harmless when repeated."""
         self._closed = True
+
+    def _log(self, session: str) -> list[Record]:
+        check_id(session)
+        return self._logs.get(session, [])

@@ -57,8 +57,8 @@ _BY_CAUSE: Mapping[Cause, str] = MappingProxyType(
 
 MARKER = (
     "<turn_aborted>\n"
-    "{who} stopped the previous turn on purpose. Commands that were started in the background may still be running, and "
-    "tools that were cut off may have done part of their work: check before you repeat or rely on any of it.\n"
+    "{who} stopped the previous turn on purpose. Commands that were started in the background may still be running, "
+    "and tools that were cut off may have done part of their work: check before you repeat or rely on any of it.\n"
     "</turn_aborted>"
 )
 
@@ -87,24 +87,27 @@ def marker_text(role: str) -> str:
 
 
 def cut_middle(text: str, limit_bytes: int) -> str:
-    """`text` in at most about `limit_bytes` of UTF-8, head and tail kept, the cut marked with what is gone."""
+    """`text` in `limit_bytes` of UTF-8 and a line between head and tail that says how many bytes are gone."""
     if len(text) * 4 <= limit_bytes:
         return text
     data = text.encode("utf-8", "replace")
     if len(data) <= limit_bytes:
         return text
-    half = limit_bytes // 2
-    head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
-    return f"{head}\n[... {len(data) - 2 * half:,} bytes cut ...]\n{tail}"
+    half = max(0, limit_bytes) // 2
+    head = data[:half].decode("utf-8", "ignore")
+    tail = data[len(data) - half :].decode("utf-8", "ignore")
+    gone = len(data) - len(head.encode()) - len(tail.encode())
+    return f"{head}\n[... {gone:,} bytes cut ...]\n{tail}"
 
 
 def clean_text(text: str) -> str:
-    """`text` as UTF-8 can carry it: lone surrogates become U+FFFD."""
+    """`text` as UTF-8 can carry it: lone surrogates become U+FFFD; a subclass of str becomes a plain one."""
+    plain = str.__str__(text)
     try:
-        text.encode()
+        plain.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+        return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return plain
 
 
 def shown_name(name: str) -> str:
@@ -130,7 +133,7 @@ def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
         return ()
     events: list[Event] = []
     receipts = list(turn.receipts)
-    for one in turn.calls:
+    for one in turn.calls.open():
         returned = _repaired(one)
         if one.started and one.call.name in CONTROL_TOOLS:
             events.append(ControlCallEnded(one.call.id, None, one.call.name, at_ms, at_ms, "interrupted"))
@@ -160,10 +163,10 @@ def _repaired(one: OpenCall) -> ToolReturned:
     if not one.started:
         receipt: Receipt = "not_started"
         text = NOT_STARTED.format(why="the program ended before this call ran")
-    elif one.effect == "once":
-        receipt, text = "outcome_unknown", UNKNOWN
-    else:
+    elif one.repeatable:
         receipt, text = "interrupted", MAY_REPEAT
+    else:
+        receipt, text = "outcome_unknown", UNKNOWN
     return ToolReturned(one.call.id, receipt, OUTCOMES[receipt], text, name=one.call.name)
 
 

@@ -60,25 +60,28 @@ class Abandoned:
 
     def __init__(self, changed: Callable[[str, int], None]) -> None:
         self._living: dict[object, tuple[str, str]] = {}
+        self._counts: dict[str, int] = {}
         self._changed = changed
         self.parked: list[str] = []
 
     def add(self, work: object, runs_on: str, name: str) -> None:
         """List a piece of work that was left behind."""
         self._living[work] = (runs_on, name)
-        self._changed(runs_on, self.count(runs_on))
+        self._count(runs_on, 1)
 
     def discard(self, work: object) -> None:
         """It ended after all; harmless when it was never listed."""
         entry = self._living.pop(work, None)
         if entry is not None:
-            self._changed(entry[0], self.count(entry[0]))
+            self._count(entry[0], -1)
+
+    def _count(self, runs_on: str, change: int) -> None:
+        count = self._counts[runs_on] = self.count(runs_on) + change
+        self._changed(runs_on, count)
 
     def count(self, runs_on: str | None = None) -> int:
         """How many live, of one kind or of all."""
-        if runs_on is None:
-            return len(self._living)
-        return sum(kind == runs_on for kind, _ in self._living.values())
+        return len(self._living) if runs_on is None else self._counts.get(runs_on, 0)
 
     def names(self) -> tuple[str, ...]:
         """What lives, as people read it."""

@@ -285,6 +285,7 @@ class Runtime:
             actor = Session(self._stage, session_id, None)
             await self._load(actor)
             self._supervise(actor)
+            await self._loaded(actor)
             await self._revive_children(actor)
             return handle_of(self, actor)
 

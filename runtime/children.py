@@ -39,7 +39,8 @@ def exit_of(outcome: Outcome) -> Exit:
         return "shutdown"
     if outcome.error is not None:
         return "crashed"
-    return next((how for how in EXITS if how == outcome.value), "normal")
+    value = outcome.value
+    return next((how for how in EXITS if isinstance(value, str) and how == value), "normal")
 
 
 def crash_text(error: BaseException) -> str:

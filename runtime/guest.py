@@ -74,6 +74,7 @@ class Guest:
         self.over: asyncio.Future[None] = loop.create_future()  # to be waited for, never to be cancelled
         self._died: BaseException | None = None
         self._ending = False
+        self._end_by_s = math.inf  # on the loop's clock; after it nobody waits for the end any more
         self._live: set[Spawned] = set()
         self._asked: set[asyncio.Task[Any]] = set()  # asyncio itself holds tasks only weakly
         self._last_tick: Callable[[], object] | None = None
@@ -110,6 +111,7 @@ class Guest:
         if self._users:
             return ()
         self.end()
+        self._end_by_s = self.loop.time() + bound_s
         return await self._until_over(bound_s)
 
     async def wait(self) -> None:
@@ -174,17 +176,19 @@ class Guest:
     async def _watch(self) -> None:
         """The guard: whoever cancels the host's tasks, as asyncio.run does at its end, ends the guest and waits for it.
 
-        Every cancellation asks for the same, so each is swallowed; END_S bounds it.
+        Every cancellation asks for the same, so each is swallowed. Bounded by END_S, or by what `leave` was given.
         """
-        until_s = math.inf
-        while not self.over.done() and (left_s := until_s - self.loop.time()) > 0:
+        left_s: float | None = None
+        while not self.over.done() and (left_s is None or left_s > 0):
             try:
-                await asyncio.wait((self.over,), timeout=None if left_s == math.inf else left_s)
+                await asyncio.wait((self.over,), timeout=left_s)
             except asyncio.CancelledError:
-                until_s = min(until_s, self.loop.time() + END_S)
                 self.end()
+                self._end_by_s = min(self._end_by_s, self.loop.time() + END_S)
+            if self._end_by_s < math.inf:
+                left_s = self._end_by_s - self.loop.time()
         if not self.over.done():
-            _log.error("the Trio run did not end within %s s; left behind: %s", END_S, ", ".join(self.living()))
+            _log.error("the Trio run does not end; left behind: %s", ", ".join(self.living()))
 
     async def _until_over(self, bound_s: float) -> tuple[str, ...]:
         await asyncio.wait((self.over,), timeout=bound_s)
@@ -306,7 +310,9 @@ class Guest:
         raises Trio's `Cancelled`. A task that has not ended by then is left: `on_left(task)` is told, its late outcome
         dropped. A RuntimeError says that somebody else cancelled it, or that it raised what is no Exception.
         """
-        task = self.loop.create_task(awaited(coro_fn, args))
+        task = asyncio.Task(
+            awaited(coro_fn, args), loop=self.loop
+        )  # no factory: an eager one would run it in Trio's turn
         self._asked.add(task)
         wait = Wait(task)
         try:

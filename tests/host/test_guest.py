@@ -197,6 +197,21 @@ async def test_trio_asks_the_host():
         assert await guest.start(actor, guest) == 42
 
 
+async def test_the_host_task_runs_in_a_turn_of_its_own():
+    """Whatever makes the loop's tasks, a question to the host never runs inside Trio's turn."""
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(getattr(asyncio, "eager_task_factory", None))
+
+    async def host():
+        return trio.lowlevel.in_trio_task()
+
+    async def actor(guest):
+        return await guest.ask_host(host)
+
+    async with entered() as guest:
+        assert await guest.start(actor, guest) is False
+
+
 async def cancel_current():
     task = asyncio.current_task()
     assert task is not None

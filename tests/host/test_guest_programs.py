@@ -159,6 +159,29 @@ def test_a_stranded_guest_is_found_at_the_next_enter(loop):
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+def test_what_never_ends_holds_no_program(loop):
+    """Once leaving has given up on a stubborn actor and named it, the program ends without waiting again."""
+    program = """
+    async def stubborn():
+        while True:
+            try:
+                with trio.CancelScope(shield=True): await trio.sleep(100)
+            except BaseException: pass
+    async def main():
+        guest = await Guest.enter()
+        guest.spawn(stubborn, say)
+        await asyncio.sleep(0.01)
+        say(await guest.leave(0.05))
+    began_s = time.monotonic()
+    run(main())
+    say(time.monotonic() - began_s < 5)
+    """
+    code, said, err = run_program(program, loop)
+    assert (0, ["('stubborn',)", "True"]) == (code, said), err
+    assert "the Trio run does not end; left behind: stubborn" in err
+
+
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("death", ["orderly", "hard"])
 def test_when_the_run_dies_everything_is_resolved(loop, death):
     """An error in Trio itself resolves all futures, callbacks and asked tasks, and the next guest can start."""

@@ -1,0 +1,301 @@
+"""Group commit: who commits, when, who is told, and what happens while the disk refuses."""
+
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import attrs
+
+from callboard.actors.errors import LogError
+from callboard.actors.notices import Flushed, Notice, StoreFailed
+from callboard.actors.store import Done, RunSoon
+from callboard.runtime.clock import steady_s
+from callboard.runtime.stores.sqlite_file import code_of, explained
+from callboard.runtime.stores.sqlite_write import Entry, Rows
+
+INLINE_S_MAX = 0.002
+"""A commit on the loop may take this long; after a longer one the thread commits until it is fast again."""
+
+INLINE_ENTRIES_MAX = 16
+INLINE_QUIET_S = 0.001
+"""So long after the last commit any session may commit inline; sooner only the same one, or groups never form."""
+
+UNSYNCED_MAX = 1_000
+"""So many events are written though nobody waits for them."""
+
+PAUSE_S_MIN, PAUSE_S_MAX = 0.001, 0.25
+SILENT_S_MAX = 0.1
+"""A lock that another program holds is no news before."""
+
+WAL_PAGES_MAX = 1_000
+"""The log is checkpointed when it is about so long and nobody waits, or four times so long."""
+PAGE_BYTES = 3_500
+"""What of a page holds bodies."""
+
+
+@attrs.frozen
+class Limits:
+    """How long a refused commit is tried again, and how much may wait in memory while the disk refuses."""
+
+    retry_s: float = 5.0
+    pending_max: int = 100_000
+    pending_bytes_max: int = 256 << 20
+
+
+@attrs.frozen(eq=False)
+class Waiter:
+    """Somebody who waits for all that was appended before; `session` when only its records matter."""
+
+    done: Done
+    session: str | None
+
+
+class Commits:
+    """Takes appends and makes them durable, one group at a time; `append`, `sync` and `deliver` on the loops' thread.
+
+    Whoever commits holds `_disk`: the thread, or with `inline` the loop itself when it has it for the asking.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        path: Path,
+        run_soon: RunSoon,
+        notify: Callable[[Notice], None],
+        limits: Limits,
+        *,
+        inline: bool,
+    ) -> None:
+        self.failing: LogError | None = None
+        """Why the disk refuses, None while it takes what it gets."""
+        self.ended: LogError | None = None
+        """Set when the thread is gone: nothing is taken any more."""
+        self._rows, self._path, self._run_soon, self._notify = rows, path, run_soon, notify
+        self._limits, self._inline = limits, inline
+        self._entries: deque[Entry] = deque()
+        self._waiters: deque[Waiter] = deque()
+        # What was taken in, and how much of it is settled: durable or refused. Each number has one writer.
+        self._taken, self._taken_events, self._taken_bytes = 0, 0, 0
+        self._settled, self._settled_events, self._settled_bytes = 0, 0, 0
+        # The next three belong to whoever holds `_disk`.
+        self._disk = threading.Lock()
+        self._group: list[Entry] = []
+        self._group_waiters: deque[Waiter] = deque()
+        self._outbox: deque[tuple[Callable[[Any], None], Any]] = deque()  # to be called on the loops' thread
+        self._delivering = False
+        self._took_s, self._ended_s, self._only_session = 0.0, 0.0, ""
+        self._wal_pages = 0
+        # A SimpleQueue woke a thread as fast as a bare lock (15 us round trip; Event 21, Semaphore 21, Condition 19),
+        # and ringing it twice does no harm.
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
+        self._closing = False
+        self._home = 0  # the loops' thread
+        self._thread = threading.Thread(target=self._run, name=f"callboard store {path.name}", daemon=True)
+        self._thread.start()
+
+    # On the loops' thread.
+
+    def append(self, entry: Entry) -> None:
+        """Take one append; raises `LogError` when its session is refused, or memory is full while the disk refuses."""
+        if self.ended is not None:
+            raise self.ended
+        if entry.session in self._rows.refused:
+            raise self._rows.refused[entry.session]
+        if self.failing is not None:
+            self._check_room(entry)
+        self._taken_events += len(entry.records)
+        self._taken_bytes += entry.size_bytes
+        self._taken += 1
+        self._entries.append(entry)
+        if self._taken_events - self._settled_events > UNSYNCED_MAX and self.failing is None:
+            self._ring()
+
+    def _check_room(self, entry: Entry) -> None:
+        limits = self._limits
+        events = self._taken_events - self._settled_events + len(entry.records)
+        size_bytes = self._taken_bytes - self._settled_bytes + entry.size_bytes
+        if events > limits.pending_max or size_bytes > limits.pending_bytes_max:
+            raise LogError(
+                f"{self.failing} {events:,} events ({size_bytes:,} bytes) would wait in memory, more than "
+                f"{limits.pending_max:,} ({limits.pending_bytes_max:,} bytes) may: nothing more is taken until then."
+            )
+
+    def sync(self, done: Done, session: str | None) -> None:
+        """Call `done` once what was appended is durable: at once, inline, or from the thread's commit."""
+        if self._settled == self._taken:
+            done(None if session is None else self._rows.refused.get(session))
+            return
+        if self.ended is not None:
+            done(self.ended)
+            return
+        waiter = Waiter(done, session)
+        if self._inline and self._commit_inline(waiter):
+            return
+        self._home = threading.get_ident()
+        self._waiters.append(waiter)
+        self._ring()
+
+    def _commit_inline(self, waiter: Waiter) -> bool:
+        """Commit here if it is surely short and nobody else waits; false when the thread shall do it."""
+        entries = self._entries
+        if self._waiters or self._took_s > INLINE_S_MAX or len(entries) > INLINE_ENTRIES_MAX or not entries:
+            return False
+        if entries[-1].session != self._only_session and steady_s() - self._ended_s < INLINE_QUIET_S:
+            return False
+        if self._outbox or self.failing is not None or not self._disk.acquire(blocking=False):
+            return False
+        try:
+            if self._group:
+                return False
+            self._take()
+            self._group_waiters.append(waiter)
+            error = self._commit()
+        finally:
+            self._disk.release()
+        if error is not None or self._wal_pages >= WAL_PAGES_MAX:
+            self._ring()
+        self.deliver()
+        return True
+
+    def deliver(self) -> None:
+        """Tell everybody whose turn it is; each is told once, also when one of them raises."""
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._outbox:
+                call, argument = self._outbox.popleft()
+                call(argument)
+        finally:
+            self._delivering = False
+            if self._outbox:
+                self._run_soon(self.deliver)
+
+    def _ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._bell.put(None)
+
+    def close(self) -> None:
+        """Commit what is left, checkpoint, close the connection and tell who waits; from any thread."""
+        self._closing = True
+        self._bell.put(None)
+        self._thread.join()
+        if threading.get_ident() == self._home:
+            self.deliver()
+        else:
+            self._deliver_soon()
+
+    # On the store's thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._bell.get()
+                self._rung = False
+                with self._disk:
+                    self._persist()
+                    if self._wal_pages >= WAL_PAGES_MAX * (4 if self._waiters else 1):
+                        self._checkpoint("PASSIVE")
+            with self._disk:
+                self._persist()
+                self._checkpoint("TRUNCATE")
+        finally:
+            self._rows.db.close()
+            self.ended = self.failing or LogError(f"the store {self._path} has ended: open it again.")
+            self._take()
+            self._give_up(self.ended)
+            self._deliver_soon()
+
+    def _persist(self) -> None:
+        """Commit, with what joins meanwhile, until it is done or `retry_s` is over."""
+        began_s, pause_s = steady_s(), PAUSE_S_MIN
+        while True:
+            self._take()
+            error = self._commit()
+            if error is None:
+                break
+            age_s = steady_s() - began_s
+            over = age_s >= self._limits.retry_s or not isinstance(error, sqlite3.OperationalError)
+            if over or code_of(error) != sqlite3.SQLITE_BUSY or age_s > SILENT_S_MAX:
+                self._fail(error, retrying=not over)
+            if over:
+                break
+            threading.Event().wait(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        self._deliver_soon()
+
+    def _fail(self, error: sqlite3.Error, *, retrying: bool) -> None:
+        """Say so once when it begins, and tell those who wait when it is given up."""
+        news = self.failing is None
+        self.failing = explained(self._path, "write to", error)
+        if not retrying:
+            self._give_up(self.failing)
+        if news or not retrying:
+            self._outbox.append((self._notify, StoreFailed(str(self.failing), retrying)))
+            self._deliver_soon()
+
+    def _give_up(self, error: LogError) -> None:
+        """The entries stay where they are, first in line for the next commit."""
+        waiters = self._group_waiters
+        while waiters:
+            self._outbox.append((waiters.popleft().done, error))
+
+    def _checkpoint(self, kind: str) -> None:
+        self._wal_pages = 0
+        with contextlib.suppress(sqlite3.Error):  # the log stays as it is, and a disk that fails says so at a commit
+            self._rows.db.execute(f"PRAGMA wal_checkpoint({kind})")
+
+    def _deliver_soon(self) -> None:
+        if self._outbox:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it all that waited
+                self._run_soon(self.deliver)
+
+    # By whoever holds `_disk`.
+
+    def _take(self) -> None:
+        """Move what was appended into the group; waiters first, so that what each waits for is in it."""
+        waiters, entries = self._waiters, self._entries
+        for _ in range(len(waiters)):
+            self._group_waiters.append(waiters.popleft())
+        for _ in range(len(entries)):
+            self._group.append(entries.popleft())
+
+    def _commit(self) -> sqlite3.Error | None:
+        """One attempt at the group; puts into the outbox what is to be told."""
+        group, rows = self._group, self._rows
+        began_s, refused_before = steady_s(), len(rows.refused)
+        try:
+            if group:
+                rows.write(group)
+        except sqlite3.Error as error:
+            return error
+        self._ended_s = steady_s()
+        self._took_s = self._ended_s - began_s
+        self._only_session = group[0].session if len({entry.session for entry in group}) == 1 else ""
+        events, size_bytes = sum(len(entry.records) for entry in group), sum(entry.size_bytes for entry in group)
+        self._wal_pages += 2 + len(group) + size_bytes // PAGE_BYTES
+        self._settled_events += events
+        self._settled_bytes += size_bytes
+        self._settled += len(group)
+        self.failing = None
+        self._answer(refused_before)
+        if group:
+            self._outbox.append((self._notify, Flushed(self._took_s, events)))
+        self._group = []
+        return None
+
+    def _answer(self, refused_before: int) -> None:
+        """A waiter for everything also waited for what is refused now; one for a session only for its own."""
+        waiters, outbox, refused = self._group_waiters, self._outbox, self._rows.refused
+        anything = next(reversed(refused.values())) if len(refused) > refused_before else None
+        while waiters:
+            waiter = waiters.popleft()
+            error = anything if waiter.session is None else refused.get(waiter.session)
+            outbox.append((waiter.done, error))
