@@ -6,6 +6,7 @@ from callboard.actors.books import Queue
 from callboard.actors.events import Message, StartKind
 
 Owner: TypeAlias = Literal["user", "automatic", "joins"]
+USERS = ("user", "steer")  # sources that count as the user
 
 
 def owner_of(message: Message) -> Owner:
@@ -20,12 +21,13 @@ def owner_of(message: Message) -> Owner:
 def next_start(queue: Queue, *, parked: bool, plan_mode: bool) -> StartKind | None:
     """How the next turn starts, None when nothing may start one.
 
-    A user's message first, unless the queue is parked; else, and never in Plan mode, a reminder, a goal round, or
-    joining input that wakes.
+    What the user said first, steered input that no step took included, unless the queue is parked; else, and never in
+    Plan mode, a reminder, a goal round, or joining input. What does not wake starts nothing.
     """
-    if not parked and any(owner_of(message) == "user" for message in queue):
+    waking = [message for message in queue if message.wake]
+    if not parked and any(message.source in USERS for message in waking):
         return "user"
-    if not plan_mode and any(message.wake and owner_of(message) != "user" for message in queue):
+    if not plan_mode and any(message.source not in USERS for message in waking):
         return "automatic"
     return None
 

@@ -1,6 +1,6 @@
 """Codec: events to bytes and back, and envelopes to JSON lines; the only place that knows the written form."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,11 +17,22 @@ class _Head(msgspec.Struct):
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    seq: int
+    seq: Annotated[int, msgspec.Meta(ge=0)]
     at_ms: int
     event: msgspec.Raw
     turn: int | None = None
     session: str = ""
+
+
+def plain(value: Any) -> Any:
+    """How msgspec is told to write subclasses of str, int and float: as what they are underneath."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise TypeError(f"{type(value).__name__} has no written form")
 
 
 class Codec:
@@ -33,21 +44,45 @@ class Codec:
     def __init__(self, extra: tuple[type[Event], ...] = ()) -> None:
         kinds: dict[str, type[Event]] = {}
         for event in (*CORE_EVENTS, *PLUGIN_EVENTS, *extra):
+            loose: Any = event
+            if not (isinstance(loose, type) and issubclass(loose, Event)):
+                raise UsageError(f"Plugin.events takes subclasses of Event, got {loose!r}.")
             tag = event.__struct_config__.tag
-            if not isinstance(tag, str) or kinds.setdefault(tag, event) is not event:
-                raise UsageError(f"event kind {tag!r} is taken by {kinds[str(tag)].__name__}: rename {event.__name__}.")
+            if not isinstance(tag, str):
+                raise UsageError(f"the tag of {event.__name__} must be text, got {tag!r}: leave it out.")
+            if kinds.setdefault(tag, event) is not event:
+                raise UsageError(f"event kind {tag!r} is taken by {kinds[tag].__name__}: rename {event.__name__}.")
         self.kinds = kinds
+        self._core, self._known = frozenset(CORE_EVENTS), frozenset(kinds.values())
         union: Any = None
         for event in kinds.values():
             union = event if union is None else union | event
-        self._encode = msgspec.json.Encoder().encode
-        self._decode = msgspec.json.Decoder(union).decode
+        try:
+            self._decode = msgspec.json.Decoder(union).decode
+        except (TypeError, NameError, NotImplementedError) as error:
+            raise UsageError(f"an event has a field that cannot be read back: {error}.") from None
+        self._encode = msgspec.json.Encoder(enc_hook=plain).encode
         self._head = msgspec.json.Decoder(_Head).decode
         self._line = msgspec.json.Decoder(_Line).decode
 
     def encode(self, event: Event) -> bytes:
-        """The written form; raises whatever msgspec raises for a value that has none."""
+        """The written form; raises whatever msgspec raises for a value that has none.
+
+        An event of a plugin is read back before it is believed, since a Struct checks no types when it is made: a
+        `UsageError` says what does not fit, so that no plugin can write a log that nobody can open.
+        """
+        kind = type(event)
+        if kind in self._core:
+            return self._encode(event)
+        if isinstance(event, Unknown):
+            return event.body
+        if kind not in self._known:
+            raise UsageError(f"{kind.__name__} is no event of this runtime: list it in the events of its Plugin.")
         body = self._encode(event)
+        try:
+            self._decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise UsageError(f"{kind.__name__} could not be read back: {error}.") from None
         return body[:-1] + _IGNORABLE if event.ignorable else body
 
     def decode(self, body: bytes) -> Event:
@@ -73,9 +108,8 @@ class Codec:
 
     def to_line(self, envelope: Envelope) -> bytes:
         """One JSON object without a newline: session, seq, at_ms, turn, event."""
-        event = envelope.event
-        body = event.body if isinstance(event, Unknown) else self.encode(event)
-        line = _Line(envelope.seq, envelope.at_ms, msgspec.Raw(body), envelope.turn, envelope.session)
+        body = msgspec.Raw(self.encode(envelope.event))
+        line = _Line(envelope.seq, envelope.at_ms, body, envelope.turn, envelope.session)
         return self._encode(line)
 
     def from_line(self, line: bytes, session: str = "") -> Envelope:

@@ -254,8 +254,8 @@ class AbortRequested(Event, frozen=True):
 class TurnEnded(Event, frozen=True):
     """The one end of a turn: why, what was said last, one receipt for each call, and what it used.
 
-    `started_ms` and `ended_ms` are wall milliseconds UTC, `first_token_ms` milliseconds since the start; that, `abort_s`
-    (seconds from request to closed books) and `ending` are None where there was none.
+    `started_ms` and `ended_ms` are wall milliseconds UTC, `first_token_ms` milliseconds since the start; that,
+    `abort_s` (seconds from request to closed books) and `ending` are None where there was none.
     """
 
     turn: int

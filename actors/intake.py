@@ -1,10 +1,13 @@
-"""What a model's reply becomes before it reaches the log: every text fit for UTF-8, every call with an id of its own."""
+"""What a model's reply becomes before it reaches the log: texts fit for UTF-8, calls that have an id of their own."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
+from callboard.actors.codec import plain
 from callboard.actors.errors import ModelError
 from callboard.actors.events import Call, Usage
 from callboard.actors.model import Reply
@@ -14,51 +17,79 @@ from callboard.actors.tool import ARGUMENTS_MAX_BYTES
 CALLS_MAX = 1_000  # calls of one reply; a model that asks for more gets an error, not a queue
 ID_MAX_CHARS = 200
 DEPTH_MAX = 64  # nesting of decoded arguments; JSON text is never walked
-HEAD_KEPT_CHARS = 200  # of arguments that cannot be kept
+HEAD_KEPT_CHARS = 200  # of arguments that cannot be kept, and of what is wrong with them
+TOKENS_MAX = 10**15  # a larger count is a mistake, and sums of larger ones could not be written
 _PLAIN_BYTES = 512  # decoded arguments below this size cannot be nested dangerously deep
 
 
 def take(reply: object, used: set[str], prefix: str) -> Reply:
-    """The reply with clean texts and calls; `used` are the ids taken in this turn and gains the new ones.
+    """The reply as the log can keep it and give it back equal; `used` are the ids of this turn and gains the new ones.
 
-    Raises `ModelError` for something that is no reply at all.
+    Raises `ModelError` for something that is no reply at all. Arguments that cannot be kept become a call with a
+    `flaw`; decoded ones become what their JSON says, so that a replayed session sees what the live one saw.
     """
     if not isinstance(reply, Reply):
         raise ModelError(f"the model answered {type(reply).__name__}, not a Reply.")
     text: Any = reply.text
     if not isinstance(text, str):
         raise ModelError(f"the model's text is {type(text).__name__}, not str.")
-    if not reply.calls:
-        return Reply(clean_text(reply.text), (), reply.usage or _NO_USAGE, reply.truncated, reply.more)
-    calls = tuple(reply.calls)
-    if len(calls) > CALLS_MAX:
-        raise ModelError(f"the model asked for {len(calls):,} calls at once; at most {CALLS_MAX:,} are taken.")
-    taken = tuple(_call(call, at, used, prefix) for at, call in enumerate(calls, 1))
-    return Reply(clean_text(reply.text), taken, reply.usage or _NO_USAGE, reply.truncated, reply.more)
+    calls = tuple(_call(call, at, used, prefix) for at, call in enumerate(_asked(reply.calls), 1))
+    return Reply(clean_text(text), calls, _usage(reply.usage), reply.truncated is True, reply.more is True)
 
 
 _NO_USAGE = Usage()
+
+
+def _asked(calls: Any) -> tuple[Any, ...]:
+    if calls is None:
+        return ()
+    if not isinstance(calls, Sequence) or isinstance(calls, str | bytes | bytearray | memoryview):
+        raise ModelError(f"the model's calls are {type(calls).__name__}, not a list of Call.")
+    asked = tuple(islice(calls, CALLS_MAX + 1))
+    if len(asked) > CALLS_MAX:
+        raise ModelError(f"the model asked for more than {CALLS_MAX:,} calls at once; none was taken.")
+    return asked
+
+
+def _usage(usage: Any) -> Usage:
+    """Counts that can be summed and written: what is below zero, or no number at all, counts as nothing."""
+    if usage is None:
+        return _NO_USAGE
+    if not isinstance(usage, Usage):
+        raise ModelError(f"the model's usage is {type(usage).__name__}, not Usage.")
+    counts = (_count(usage.input), _count(usage.cached), _count(usage.output), _count(usage.reasoning))
+    loose: Any = usage.cost_usd
+    if type(loose) not in (int, float):
+        raise ModelError(f"a price in the model's usage is {type(loose).__name__}, not float.")
+    return Usage(*counts, float(loose) if 0 < loose < TOKENS_MAX else 0.0)
+
+
+def _count(count: Any) -> int:
+    if type(count) is not int:
+        raise ModelError(f"a count in the model's usage is {type(count).__name__}, not int.")
+    return min(max(0, count), TOKENS_MAX)
 
 
 def _call(call: Any, at: int, used: set[str], prefix: str) -> Call:
     if not isinstance(call, Call):
         raise ModelError(f"call {at} of the reply is {type(call).__name__}, not a Call.")
     loose: Any = call  # a Struct checks no types when it is made
-    name = loose.name if isinstance(loose.name, str) else str(loose.name)
-    arguments, flaw = _arguments(call.arguments)
-    own = _own_id(call.id, f"{prefix}c{at}", used)
-    kind = loose.kind if isinstance(loose.kind, str) else "function"
-    if own == call.id and name is call.name and arguments is call.arguments and not flaw and name.isprintable():
-        return call
-    return Call(shown_name(name), arguments, own, shown_name(kind), flaw or call.flaw)
+    name = shown_name(loose.name if isinstance(loose.name, str) else type(loose.name).__name__)
+    arguments, flaw = _arguments(loose.arguments)
+    own = _own_id(loose.id, f"{prefix}c{at}", used)
+    kind = shown_name(loose.kind) if isinstance(loose.kind, str) else "function"
+    if not flaw and isinstance(loose.flaw, str):
+        flaw = clean_text(loose.flaw[:HEAD_KEPT_CHARS])
+    return Call(name, arguments, own, kind, flaw)
 
 
-def _own_id(id_: Any, fallback: str, used: set[str]) -> str:
-    wanted = id_ if isinstance(id_, str) and 0 < len(id_) <= ID_MAX_CHARS and id_.isprintable() else fallback
-    own, again = wanted, 1
+def _own_id(id_: Any, place: str, used: set[str]) -> str:
+    """The model's id if it is usable and new in this turn, else one by its place in the reply."""
+    fits = isinstance(id_, str) and 0 < len(id_) <= ID_MAX_CHARS and id_.isprintable()
+    own, again = str.__str__(id_) if fits and id_ not in used else place, 1
     while own in used:
         again += 1
-        own = f"{wanted}.{again}"
+        own = f"{place}.{again}"
     used.add(own)
     return own
 
@@ -72,7 +103,7 @@ def _arguments(arguments: Any) -> tuple[Any, str]:
             shown = bytes(arguments[:HEAD_KEPT_CHARS]).decode("utf-8", "backslashreplace")
             return shown, f"invalid UTF-8 at byte {error.start}"
     if isinstance(arguments, str):
-        return _text(arguments)
+        return _text(str.__str__(arguments))
     return _object(arguments)
 
 
@@ -88,18 +119,21 @@ def _text(arguments: str) -> tuple[str, str]:
 
 def _object(arguments: Any) -> tuple[Any, str]:
     try:
-        body = msgspec.json.encode(arguments)
-    except (RecursionError, UnicodeEncodeError, TypeError, ValueError, msgspec.EncodeError) as error:
+        body = msgspec.json.encode(arguments, enc_hook=plain)
+        if len(body) > ARGUMENTS_MAX_BYTES:
+            return {}, _too_large(len(body))
+        kept = msgspec.json.decode(body)
+    except (RecursionError, TypeError, ValueError, msgspec.MsgspecError) as error:
         return {}, f"the arguments cannot be written as JSON: {_reason(error)}"
-    if len(body) > ARGUMENTS_MAX_BYTES:
-        return {}, _too_large(len(body))
-    if len(body) > _PLAIN_BYTES and _deeper_than(arguments, DEPTH_MAX):
+    if len(body) > _PLAIN_BYTES and _deeper_than(kept, DEPTH_MAX):
         return {}, f"nested deeper than {DEPTH_MAX} levels"
-    return arguments, ""
+    if b"null" in body and _holds_no_number(arguments):
+        return {}, "the arguments hold NaN or infinity, which JSON cannot say"
+    return kept, ""
 
 
 def _reason(error: Exception) -> str:
-    return "nested too deep" if isinstance(error, RecursionError) else str(error)[:HEAD_KEPT_CHARS]
+    return "nested too deep" if isinstance(error, RecursionError) else clean_text(str(error)[:HEAD_KEPT_CHARS])
 
 
 def _too_large(size: int) -> str:
@@ -113,6 +147,16 @@ def _deeper_than(value: Any, depth_max: int) -> bool:
         if not level:
             return False
     return True
+
+
+def _holds_no_number(value: Any) -> bool:
+    """Whether a NaN or an infinity is inside; `value` was encoded before, so it has no cycle."""
+    level: list[Any] = [value]
+    while level:
+        if any(isinstance(one, float) and not math.isfinite(one) for one in level):
+            return True
+        level = [part for one in level for part in _parts(one)]
+    return False
 
 
 def _parts(value: Any) -> Iterable[Any]:

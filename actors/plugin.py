@@ -244,9 +244,9 @@ class Alarm:
 class Plugin:
     """A value with optional slots; it keeps nothing between calls and asks neither time nor disk.
 
-    `before_step` hooks run in plugin order before each step. `on_idle(view)` may return a Message that starts an automatic
-    turn. `prompt_section(view)` gives text of the system prompt. `open_steps(view)` counts work left at a turn's end.
-    `state(projection value)` renders each projection for `state()`, by its key.
+    `before_step` hooks run in plugin order before each step. `on_idle(view)` may return a Message that starts an
+    automatic turn. `prompt_section(view)` gives text of the system prompt. `open_steps(view)` counts work left at a
+    turn's end. `state(projection value)` renders each projection for `state()`, by its key.
     """
 
     name: str

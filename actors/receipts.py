@@ -32,6 +32,8 @@ CONTROL_TOOLS = frozenset(
     }
 )
 
+NAME_MAX_CHARS = 64  # of a tool name that is quoted; no tool has a longer one
+
 OUTCOMES: Mapping[Receipt, Outcome | None] = MappingProxyType(
     {
         "completed": "completed",
@@ -112,8 +114,10 @@ def clean_text(text: str) -> str:
 
 def shown_name(name: str) -> str:
     """A tool name that came from outside, fit to be quoted: no control characters, at most 64 characters."""
-    text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in clean_text(name))
-    return text if len(text) <= 64 else text[:63] + "\N{HORIZONTAL ELLIPSIS}"
+    text = clean_text(name[: NAME_MAX_CHARS + 1])
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return text if len(text) <= NAME_MAX_CHARS else text[: NAME_MAX_CHARS - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def ending_of(receipts: tuple[Receipt, ...], told: bool) -> Ending:

@@ -1,10 +1,10 @@
 """One type, two uses: the decoder that checks a tool call and the strict JSON schema the model sees."""
 
-import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 
 from callboard.actors.errors import UsageError
 
@@ -51,12 +51,19 @@ def _inline(node: Any, parts: Mapping[str, Any], within: tuple[str, ...]) -> Any
 
 
 def forbid_unknown(arguments: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same Struct, refusing unknown fields; a nested Struct that accepts them is a `UsageError`."""
-    for nested in _nested(arguments, set()):
-        if nested is not arguments and not nested.__struct_config__.forbid_unknown_fields:
+    """The same Struct, refusing unknown fields.
+
+    A type inside that would accept them is a `UsageError`: the schema says they are forbidden, and a decoder that takes
+    them would silently drop what the model meant.
+    """
+    if arguments.__struct_config__.array_like:
+        raise UsageError(f"{arguments.__name__} is array_like: the arguments of a tool are an object.")
+    for part in _parts(inspect.type_info(arguments)):
+        loose = _accepts_unknown(part)
+        if loose is not None and loose is not arguments:
             raise UsageError(
-                f"{nested.__name__} inside {arguments.__name__} accepts unknown fields: "
-                f"write class {nested.__name__}(msgspec.Struct, forbid_unknown_fields=True)."
+                f"{loose.__name__} inside {arguments.__name__} accepts unknown fields: "
+                f"write class {loose.__name__}(msgspec.Struct, forbid_unknown_fields=True)."
             )
     if arguments.__struct_config__.forbid_unknown_fields:
         return arguments
@@ -69,13 +76,25 @@ def forbid_unknown(arguments: type[msgspec.Struct]) -> type[msgspec.Struct]:
     )
 
 
-def _nested(kind: Any, seen: set[Any]) -> set[type[msgspec.Struct]]:
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        if kind not in seen:
-            seen.add(kind)
-            for hint in typing.get_type_hints(kind, include_extras=True).values():
-                _nested(hint, seen)
-    else:
-        for part in typing.get_args(kind):
-            _nested(part, seen)
-    return seen
+def _accepts_unknown(part: inspect.Type) -> type | None:
+    match part:
+        case inspect.StructType(cls=kind, forbid_unknown_fields=forbids):
+            return None if forbids else kind
+        case inspect.DataclassType(cls=kind) | inspect.TypedDictType(cls=kind):
+            return kind
+    return None
+
+
+def _parts(root: inspect.Type) -> Iterator[inspect.Type]:
+    """A type and all types inside it, each once."""
+    todo: list[Any] = [root]
+    seen: set[int] = set()
+    while todo:
+        one = todo.pop()
+        if isinstance(one, tuple):
+            todo.extend(one)
+        elif isinstance(one, inspect.Type | inspect.Field) and id(one) not in seen:
+            seen.add(id(one))
+            todo.extend(getattr(one, name) for name in one.__struct_fields__)
+            if isinstance(one, inspect.Type):
+                yield one

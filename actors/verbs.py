@@ -3,6 +3,7 @@
 from typing import Any, TypeAlias
 
 from callboard.actors.books import CHILDREN, MODE, PARKED, QUEUE, SEEN, TURN
+from callboard.actors.claim import USERS
 from callboard.actors.errors import UsageError
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, MessageQueued, MessageWithdrawn, QueueParked
@@ -24,25 +25,27 @@ from callboard.actors.receipts import clean_text
 ID_MAX_CHARS = 200
 CHILD_TEXT_MAX_CHARS = 20_000
 
+OWN_PREFIXES = ("auto:", "child:", "schedule:", "goal:")  # of ids that are given here and by plugins
+
 Decision: TypeAlias = tuple[tuple[Event, ...], Answer]
 
 
 def submit(log: EventLog, letter: Submit, *, idle: bool) -> tuple[tuple[Event, ...], Accepted, str]:
     """The message queued under its id; a repeated id writes nothing and answers as the first time."""
     seen = log[SEEN]
-    if letter.id is not None:
+    if letter.id:
         answered = seen.ids.get(letter.id)
         if answered is not None:
             return (), Accepted(*answered), letter.id
     queue = log[QUEUE]
-    id_ = letter.id or f"m{seen.count + 1}"
+    id_ = letter.id or f"auto:{seen.count + 1}"
     while id_ in seen.ids or any(message.id == id_ for message in queue):
         id_ += "'"
-    release = (QueueParked(parked=False),) if letter.source == "user" and log[PARKED] else ()
+    release = (QueueParked(parked=False),) if letter.source in USERS and log[PARKED] else ()
     at_once = idle and letter.source == "user" and not any(message.source == "user" for message in queue)
     turn = log[TURN].number + 1 if at_once else None
     seq = log.seq + len(release)
-    queued = MessageQueued(id_, letter.text, letter.source, letter.id is not None, seq, turn)
+    queued = MessageQueued(id_, letter.text, letter.source, bool(letter.id), seq, turn)
     return (*release, queued), Accepted(seq, turn), id_
 
 
@@ -112,4 +115,6 @@ def check_submit(text: Any, id_: Any, text_max_chars: int) -> str:
         )
     if id_ is not None and not (isinstance(id_, str) and 0 < len(id_) <= ID_MAX_CHARS and id_.isprintable()):
         raise UsageError(f"a message id is 1 to {ID_MAX_CHARS} printable characters, got {id_!r:.80}.")
+    if id_ is not None and id_.startswith(OWN_PREFIXES):
+        raise UsageError(f"message ids that begin with {id_.split(':')[0]}: are given by the session; choose another.")
     return clean_text(text)
