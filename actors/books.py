@@ -37,11 +37,7 @@ from callboard.actors.model import Assistant, Developer, PromptMessage, Result, 
 Queue: TypeAlias = tuple[Message, ...]
 
 
-def _opened(state: SessionOpened | None, event: SessionOpened) -> SessionOpened | None:
-    return event
-
-
-OPENED: Projection[SessionOpened | None] = Projection("opened", None, _opened, on=(SessionOpened,))
+OPENED: Projection[SessionOpened | None] = table("opened", None, {SessionOpened: lambda _, event: event})
 
 
 def _queue_grew(queue: Queue, event: MessageQueued) -> Queue:
@@ -63,11 +59,7 @@ QUEUE: Projection[Queue] = table(
 """The input that waits, oldest first."""
 
 
-def _parked(state: bool, event: QueueParked) -> bool:
-    return state if state == event.parked else event.parked
-
-
-PARKED: Projection[bool] = Projection("parked", zero=False, apply=_parked, on=(QueueParked,))
+PARKED: Projection[bool] = table("parked", zero=False, cases={QueueParked: lambda _, event: event.parked})
 
 
 class History(Value, frozen=True):
@@ -285,7 +277,7 @@ def _usage(state: Usage, event: ModelSaid) -> Usage:
 
 
 _NO_USAGE = Usage()
-USAGE: Projection[Usage] = Projection("usage", _NO_USAGE, _usage, on=(ModelSaid,))
+USAGE: Projection[Usage] = table("usage", _NO_USAGE, {ModelSaid: _usage})
 
 
 class Mode(Value, frozen=True, omit_defaults=False):
@@ -348,7 +340,7 @@ def _seen(state: Seen, event: MessageQueued) -> Seen:
     return Seen(ids, state.count + 1)
 
 
-SEEN: Projection[Seen] = Projection("seen", Seen(), _seen, on=(MessageQueued,))
+SEEN: Projection[Seen] = table("seen", Seen(), {MessageQueued: _seen})
 
 
 BUILT_IN: tuple[Projection[object], ...] = (
