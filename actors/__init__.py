@@ -26,7 +26,8 @@ eventlog    EventLog: the only writer; append, fold, tell, flush
 abort       AbortWindow: ask, cancel, 100 ms
 drop        ends what swallows cancellation; trio's private names live here alone
 stage       what the runtime lends to all its actors, and their limits
-host        one tool body in a task of its own
+host        foreign code in a task of its own
+results     what a body came to, as the one result of its call
 view        the View that tools and hooks get
 hooks       runs the hooks around a call
 dispatch    one batch of calls: gate, hooks, guard, body, receipt
@@ -35,6 +36,8 @@ alarm       one heap and one task for all that comes due
 mailbox     a bounded queue for one actor
 waiters     who wants to hear of which end
 verbs       what each control verb writes and answers
+opening     how a log begins, is read from the store, and is repaired
+dues        when plugins want to be woken, and what they write between turns
 session     Session: mailbox, phase, one running task
 testing     scripted models, fakes, a lab, seeds: public
 """

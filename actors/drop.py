@@ -1,9 +1,9 @@
 """Ends tasks that swallow their cancellation. The only module that touches trio's private names.
 
 A drop calls the task's abort function and, where that succeeds, reschedules the task with `Dropped`; the leaves of its
-nurseries first. What survives every drop is parked: its coroutine is detached from its task, which then counts as ended,
-and is kept for ever. Nobody closes a suspended coroutine: that kills the whole run. `usable` finds out at start whether
-trio still looks as this module expects; without it dropping is off and abandonment remains.
+nurseries first. What survives every drop is parked: its coroutine is detached from its task, which then counts as
+ended, and is kept for ever. Nobody closes a suspended coroutine: that kills the whole run. `usable` finds out at start
+whether trio still looks as this module expects; without it dropping is off and abandonment remains.
 """
 
 import ctypes

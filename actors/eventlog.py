@@ -1,4 +1,4 @@
-"""EventLog: the only writer of a session. Append encodes, checks, folds and tells in one piece; flush waits for the disk.
+"""EventLog: the only writer of a session. Append encodes, checks, folds and tells; flush waits for the disk.
 
 Append is the commit point: nobody sees half of it. Durability follows by `flush`, and readers outside are told only of
 what is flushed.
@@ -14,7 +14,7 @@ import trio
 from callboard.actors.books import QUEUE, TURN
 from callboard.actors.codec import Codec
 from callboard.actors.errors import LogError, UsageError
-from callboard.actors.events import Envelope, Event
+from callboard.actors.events import CORE_EVENTS, Envelope, Event, TurnEnded
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.invariants import check
 from callboard.actors.store import Done, Header, Record, Store
@@ -23,6 +23,7 @@ S = TypeVar("S")
 Listener: TypeAlias = Callable[[Event], None]
 
 LOGGER = logging.getLogger("callboard")
+_CORE = frozenset(CORE_EVENTS)
 
 
 class Reader(Protocol):
@@ -49,13 +50,14 @@ class EventLog:
         "_telling",
         "_unread",
         "_waiting",
+        "_watchers",
         "at_ms",
         "durable",
+        "last_end",
         "readers",
         "seq",
         "session",
         "states",
-        "watchers",
     )
 
     def __init__(
@@ -67,7 +69,8 @@ class EventLog:
         self.durable = -1  # the number of the last durable event
         self.at_ms = 0  # wall time of the last event
         self.readers: tuple[Reader, ...] = ()
-        self.watchers: list[Callable[[], None]] | None = None  # called after each append
+        self.last_end: TurnEnded | None = None  # of the newest turn that ended
+        self._watchers: list[Callable[[], None]] | None = None
         self._store, self._codec, self._folds, self._now_ms, self._listener = store, codec, folds, now_ms, listener
         self._unread: list[Envelope] = []  # appended, not durable, wanted by readers
         self._waiting: list[tuple[int, Done]] = []
@@ -83,9 +86,24 @@ class EventLog:
         for record in records:
             if record.seq != self.seq:
                 raise LogError(f"session {self.session!r}: event {self.seq} is missing before {record.seq}.")
-            self._folds.apply(self.states, self._codec.decode(record.body))
+            event = self._codec.decode(record.body)
+            self._folds.apply(self.states, event)
             self.seq, self.at_ms = record.seq + 1, record.at_ms
+            if type(event) is TurnEnded:
+                self.last_end = event
         self.durable = self.seq - 1
+
+    def adopt(self, loaded: "EventLog") -> None:
+        """Stand where `loaded` stands, which was read from the store; readers and watchers stay."""
+        self.states[:] = loaded.states
+        self.seq, self.at_ms, self.last_end = loaded.seq, loaded.at_ms, loaded.last_end
+        self.durable = self.seq - 1
+        self._deliver()
+
+    def empty_copy(self) -> "EventLog":
+        """A log of the same session with nothing on it, to be loaded."""
+        folds = self._folds
+        return EventLog(self.session, self._store, self._codec, folds, self._now_ms, self._listener)
 
     def append(self, *events: Event, at_ms: int | None = None, header: Header | None = None) -> int:
         """Put events on the log in one write, and return the number of the last; all of them or none.
@@ -94,7 +112,22 @@ class EventLog:
         encoder raises for a value that cannot be written; then nothing has changed.
         """
         assert not self._telling, "append from inside a listener: react at the next boundary instead"
+        if not events and header is None:
+            return self.seq - 1
         now = self._now_ms() if at_ms is None else at_ms
+        states, records = self._fold(events, now)
+        self._store.append(self.session, records, header)
+        self.states[:] = states
+        self.seq, self.at_ms = self.seq + len(records), now
+        self._tell(events, records)
+        return self.seq - 1
+
+    def rehearse(self, events: Sequence[Event]) -> None:
+        """Raise what appending these now would raise before it reaches the store."""
+        self._fold(events, 0)
+
+    def _fold(self, events: Sequence[Event], now: int) -> tuple[list[Any], list[Record]]:
+        """Check, encode and fold, without touching anything: the states after and the records."""
         states, folds, encode = self.states.copy(), self._folds, self._codec.encode
         turn_at, queue_at, seq = folds.place[TURN], folds.place[QUEUE], self.seq
         records: list[Record] = []
@@ -106,25 +139,39 @@ class EventLog:
             after = states[turn_at]
             turn = after.number if after.open or before.open else None
             records.append(Record(seq + len(records), now, turn, body))
-        self._store.append(self.session, records, header)
-        self.states[:] = states
-        self.seq, self.at_ms = seq + len(records), now
-        self._tell(events, records)
-        return self.seq - 1
+        return states, records
 
     def _tell(self, events: Sequence[Event], records: Sequence[Record]) -> None:
+        ends = [event for event in events if type(event) is TurnEnded]
+        if ends:
+            self.last_end = ends[-1]
         self._telling = True
         try:
             for event in events:
                 self._listener(event)
-            if self.readers:
-                for event, record in zip(events, records, strict=True):
-                    self._unread.append(Envelope(self.session, record.seq, record.at_ms, record.turn, event))
+        except Exception:
+            LOGGER.exception("session %s: a listener failed and is told nothing more", self.session)
+            self._listener = _nobody
         finally:
             self._telling = False
-        if self.watchers:
-            for watcher in tuple(self.watchers):
+        if self.readers:
+            for event, record in zip(events, records, strict=True):
+                self._unread.append(Envelope(self.session, record.seq, record.at_ms, record.turn, event))
+        if self._watchers is not None:
+            for watcher in tuple(self._watchers):
                 watcher()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` after each append; it must not raise."""
+        if self._watchers is None:
+            self._watchers = []
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Stop calling it; harmless when repeated."""
+        if self._watchers is not None and watcher in self._watchers:
+            self._watchers.remove(watcher)
+            self._watchers = self._watchers or None
 
     def when_durable(self, done: Done) -> None:
         """Call `done(None)` when all that is on the log now is durable, or `done(error)`; maybe before returning."""
@@ -157,6 +204,20 @@ class EventLog:
             await trio.lowlevel.wait_task_rescheduled(give_up)
         if ended[0] is not None:
             raise ended[0]
+
+    async def synced(self) -> None:
+        """(Trio) Return when the store has committed all it was given, by this log or by another of the session."""
+        committed: list[Exception | None] = []
+        event = trio.Event()
+
+        def done(error: Exception | None) -> None:
+            committed.append(error)
+            event.set()
+
+        self._store.sync(done)
+        await event.wait()
+        if committed[0] is not None:
+            raise committed[0]
 
     def nudge(self) -> None:
         """Make what is appended durable soon, when readers outside wait for it; nobody waits here."""
@@ -201,10 +262,15 @@ class EventLog:
             self._unread = []
 
 
-def plugin_events(events: Sequence[Event], core: frozenset[type[Event]]) -> None:
+def check_plugin_events(events: Sequence[Event]) -> None:
     """Refuse core events from plugins: only the actor writes those."""
     for event in events:
         if not isinstance(event, Event):
             raise UsageError(f"append takes events, got {event!r}.")
-        if type(event) in core:
-            raise UsageError(f"{type(event).__name__} is written by the session alone; append an event of the plugin.")
+        if type(event) in _CORE:
+            name = type(event).__name__
+            raise UsageError(f"{name} is written by the session alone; append an event of the plugin.")
+
+
+def _nobody(event: Event) -> None:
+    """Stands where a listener was that failed."""

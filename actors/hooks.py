@@ -10,6 +10,8 @@ import trio
 from callboard.actors.events import HookFailed
 from callboard.actors.notices import HookRan
 from callboard.actors.plugin import AddContext, Allow, Block, Hook, Rewrite, ToolCall, ToolResult
+from callboard.actors.receipts import clean_text
+from callboard.actors.results import describe
 from callboard.actors.stage import Stage
 
 
@@ -19,7 +21,7 @@ class Verdict:
 
     block: str | None = None
     rewrite: Rewrite | None = None
-    context: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     failures: tuple[HookFailed, ...] = ()
 
 
@@ -35,7 +37,7 @@ async def before(stage: Stage, call: ToolCall) -> Verdict:
         answer, failure = await _ask(hook, hook.before_tool, call)
         match answer:
             case Block():
-                status, verdict = "blocked", attrs.evolve(verdict, block=answer.reason)
+                status, verdict = "blocked", attrs.evolve(verdict, block=str(answer.reason))
             case Rewrite():
                 status, verdict = "rewrote", attrs.evolve(verdict, rewrite=answer)
                 call = attrs.evolve(call, arguments=answer.arguments)
@@ -61,9 +63,9 @@ async def after(stage: Stage, call: ToolCall, result: ToolResult) -> Verdict:
             case Block():
                 status = "blocked"
                 if verdict.block is None:
-                    verdict = attrs.evolve(verdict, block=answer.reason)
+                    verdict = attrs.evolve(verdict, block=str(answer.reason))
             case AddContext():
-                status, verdict = "context", attrs.evolve(verdict, context=(*verdict.context, answer.text))
+                status, verdict = "context", attrs.evolve(verdict, notes=(*verdict.notes, str(answer.text)))
             case None | Allow():
                 status = "ok"
             case _:
@@ -83,8 +85,8 @@ async def _ask(hook: Hook, fn: Callable[..., Any], *args: Any) -> tuple[Any, str
             answer = fn(*args)
             if inspect.isawaitable(answer):
                 answer = await answer
-        except Exception as error:  # a hook is foreign code; what it raises is its failure, not the turn's
-            return _Broken(), f"{type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:  # a hook is foreign code; what it raises is its failure
+            return _Broken(), describe(error)
     if scope.cancelled_caught:
         return _Broken(), f"took over {hook.timeout_s:g} s"
     return answer, None
@@ -95,6 +97,7 @@ def _note(stage: Stage, hook: Hook, status: str, failure: str | None, verdict: V
     if failure is None:
         return verdict
     blocked = hook.on_failure == "block"
+    failure = clean_text(failure)
     failed = HookFailed(hook.name, failure, blocked)
     verdict = attrs.evolve(verdict, failures=(*verdict.failures, failed))
     if blocked and verdict.block is None:

@@ -77,11 +77,6 @@ class Host:
         self._waiter: trio.lowlevel.Task | None = None
         self._cut = self._outside = self._asked_blocked = False
 
-    @property
-    def lingers(self) -> bool:
-        """Whether it is told of an interrupt and left running until the window ends."""
-        return self.graceful or self._outside
-
     def start(self) -> None:
         """Begin; the body inherits nothing of the turn's scopes, and a copy of its context variables."""
         self._stage.nursery.start_soon(self._run, name=f"host of {self.name}")
@@ -89,7 +84,8 @@ class Host:
     def ask(self) -> None:
         """The abort window opened: cancel, or leave a graceful body and a running thread until its end."""
         self._asked_blocked = self._body_task is not None and is_blocked(self._body_task)
-        if not (self.graceful or (self.runs_on == "thread" and self._outside)):
+        lingers = self._outside if self.runs_on == "thread" else self.graceful
+        if not lingers:
             self.cut()
 
     def cut(self) -> None:
@@ -256,7 +252,7 @@ class Beside:
         except BaseException as error:  # foreign code again: it must not reach the runtime's nursery
             report_interrupts(stage, error)
             if not only_cancels(error):
-                LOGGER.error("a task beside the session failed", exc_info=error)
+                LOGGER.exception("a task beside the session failed")
         finally:
             over()
 

@@ -47,6 +47,11 @@ class Mailbox:
         self._sleeper = None
         return trio.lowlevel.Abort.SUCCEEDED
 
+    def discard(self, kind: type[Letter]) -> None:
+        """Take out the messages of one kind."""
+        if self._letters is not None:
+            self._letters = deque(letter for letter in self._letters if not isinstance(letter, kind))
+
     def empty(self) -> tuple[Letter, ...]:
         """Take everything out."""
         letters, self._letters = tuple(self._letters or ()), None

@@ -1,25 +1,19 @@
 """Session: a mailbox, a phase, one running task; the only actor that appends to its log."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import trio
 
-from callboard.actors import verbs
+from callboard.actors import opening, verbs
 from callboard.actors.abort import AbortWindow
 from callboard.actors.books import MODE, PARKED, QUEUE, TURN
-from callboard.actors.claim import next_start
-from callboard.actors.errors import LogError, SessionClosed
+from callboard.actors.claim import first_claim, next_start
+from callboard.actors.dues import Dues, alarms_of, ask_plugins
+from callboard.actors.errors import Fenced, LogError, MailboxFull, SessionClosed
 from callboard.actors.eventlog import LOGGER, EventLog
-from callboard.actors.events import (
-    AbortRequested,
-    Event,
-    MessageQueued,
-    SessionOpened,
-    StartKind,
-    TurnEnded,
-    TurnStarted,
-)
+from callboard.actors.events import AbortRequested, Event, SessionOpened, StartKind, TurnEnded, TurnStarted
 from callboard.actors.mailbox import Mailbox
 from callboard.actors.messages import (
     Answer,
@@ -35,7 +29,6 @@ from callboard.actors.messages import (
     ResumeQueue,
     SetMode,
     Stop,
-    Stopped,
     Submit,
     TaskDone,
     Wake,
@@ -44,15 +37,11 @@ from callboard.actors.messages import (
 )
 from callboard.actors.notices import Delta, DurabilityDelayed
 from callboard.actors.phase import Do, Phase, on
-from callboard.actors.plugin import Alarm
-from callboard.actors.receipts import repair
 from callboard.actors.stage import Stage
-from callboard.actors.store import Header
 from callboard.actors.turn import run_turn
-from callboard.actors.view import CallView, Scene
-from callboard.actors.waiters import Waiters
+from callboard.actors.view import Scene
+from callboard.actors.waiters import Waiters, turn_away
 
-PAGE_MAX = 1_000  # records read from the store at once
 STALL_RETRY_S = 1.0
 
 
@@ -64,10 +53,12 @@ class Session:
 
     __slots__ = (
         "_answering",
+        "_dues",
         "_loaded",
+        "_next",
         "_stalled",
-        "_starting",
         "_stored",
+        "_told",
         "_waiters",
         "deltas",
         "id",
@@ -91,30 +82,31 @@ class Session:
         self.on_abort: Callable[[], None] | None = None  # told at t = 0 of an abort, for the children
         self.on_ended: Callable[[TurnEnded], None] | None = None  # told after the flush of each end
         self.last_ended: TurnEnded | None = None
-        self._waiters: Waiters | None = None
-        self._starting: StartKind | None = None
-        self._answering: Ask | None = None
-        self._stalled = False
-        self._stored = opening is None
-        self._loaded = False
-        self._new_log()
-
-    def _new_log(self) -> None:
-        stage = self.stage
-        self.log = EventLog(self.id, stage.store, stage.codec, stage.folds, stage.now_ms, stage.on_event)
+        self.log = EventLog(id_, stage.store, stage.codec, stage.folds, stage.now_ms, stage.on_event)
         self.scene = Scene(self.log, stage, self._delta)
+        alarms = alarms_of(stage)
+        self._dues = Dues(self.scene, alarms) if alarms else None
+        self._waiters: Waiters | None = None
+        self._next: Callable[[], Awaitable[None]] | None = None  # the task that gets the slot
+        self._answering: Ask | None = None
+        self._told = 0  # ends of turns up to this one were told
+        self._stalled = self._loaded = False
+        self._stored = opening is None
 
     def tell(self, letter: Letter) -> None:
         """Put a message into the mailbox; `MailboxFull` at once when it is full, `SessionClosed` after the end.
 
-        Interrupts, stops and the task's own report always find room.
+        New input counts together with what is queued. What the runtime itself says always finds room, and so do
+        interrupts and stops: there is a bounded number of them.
         """
         if self.phase is Phase.STOPPED:
             if isinstance(letter, Interrupt | Stop):
-                letter.reply(Idle() if isinstance(letter, Interrupt) else Stopped())
+                turn_away(letter, SessionClosed(""))
                 return
             raise SessionClosed(f"session {self.id!r} has ended: open it again to go on.")
-        self.mailbox.put(letter, urgent=isinstance(letter, Interrupt | Stop | TaskDone))
+        if isinstance(letter, Submit) and len(self.log[QUEUE]) + len(self.mailbox) >= self.stage.limits.mailbox_max:
+            raise MailboxFull(f"session {self.id!r} has {len(self.log[QUEUE])} messages queued; try again later.")
+        self.mailbox.put(letter, urgent=isinstance(letter, Interrupt | Stop | TaskDone | ChildDone | Wake))
 
     # -- its life ------------------------------------------------------------------------------------------------
 
@@ -125,121 +117,102 @@ class Session:
                 await self.load()
             self._loaded = False  # a second run starts from the log
             self._wake_up()
-            if self._starting is not None:
-                await self._busy()
-            while self.phase is not Phase.STOPPED:
-                self._do(await self.mailbox.next())
-                if self._starting is not None:
+            while True:
+                if self._next is not None:
                     await self._busy()
+                if self.phase is Phase.STOPPED:
+                    break
+                self._do(await self.mailbox.next())
+            await self._last_flush()
         finally:
             self._leave()
 
     async def load(self) -> None:
         """(Trio) Open the log, or read and repair it; `run` does so itself unless it was done before."""
-        self.phase = Phase.STARTING
+        self.phase, self.scene.window, self._next, self._stalled = Phase.STARTING, None, None, False
+        self.mailbox.discard(TaskDone)  # of the life before
         if self.opening is not None and not self._stored:
-            self.log.append(self.opening, header=self._header(self.opening))
+            opening.begin(self.log, self.opening, self.stage.now_ms())
             self._stored = True
         else:
-            if self.log.seq:
-                readers = self.log.readers
-                self._new_log()
-                self.log.readers = readers
-            await self._read()
+            first = self.log.seq == 0
+            await opening.read(self.log, self.stage.store)
+            mended = opening.mend(self.log)
+            if first:  # whoever waited for the turns before waits elsewhere; a mended one is news
+                self._told = self.log[TURN].number - mended
+                self.last_ended = None if mended else self.log.last_end
+            self.scene.fresh = True
         self._loaded = True
 
     def _wake_up(self) -> None:
         self.phase = Phase.IDLE
-        if any(plugin.alarms for plugin in self.stage.plugins):
-            self.log.watchers = [self._set_alarm]
-            self._set_alarm()
-        self._rest()
-
-    async def _read(self) -> None:
-        store, synced = self.stage.store, trio.Event()
-        store.sync(lambda error: synced.set())
-        await synced.wait()
-        while True:
-            read = partial(store.read, self.id, self.log.seq - 1, PAGE_MAX)
-            records = await trio.to_thread.run_sync(read, abandon_on_cancel=True) if store.blocking else read()
-            self.log.load(records)
-            if len(records) < PAGE_MAX:
-                break
-        self.scene.fresh = True
-        closing = repair(self.log[TURN], self.log.at_ms)
-        if closing:
-            self.log.append(*closing, at_ms=self.log.at_ms)
-            ended = closing[-1]
-            assert isinstance(ended, TurnEnded)
-            self._ended(ended)
-
-    def _header(self, opening: SessionOpened) -> Header:
-        now_ms = self.stage.now_ms()
-        return Header(
-            self.id,
-            opening.parent,
-            opening.root or self.id,
-            opening.path,
-            opening.title,
-            created_ms=now_ms,
-            updated_ms=now_ms,
-            events=1,
-        )
+        if self._dues is not None:
+            self.log.unwatch(self._dues.arm)
+            self.log.watch(self._dues.arm)
+        ended = self.log.last_end
+        if ended is not None and ended.turn > self._told:
+            self.phase, self._next = Phase.ABORTING, partial(self._finish, ended)
+        else:
+            self._rest()
 
     async def _busy(self) -> None:
         """Run tasks, one after the other, while the mailbox is listened to."""
         async with trio.open_nursery() as nursery:
             while True:
-                if self._starting is not None:
-                    start, self._starting = self._starting, None
-                    nursery.start_soon(self._task, start)
+                if self._next is not None:
+                    nursery.start_soon(self._next)
+                    self._next = None
                 if self.phase in (Phase.IDLE, Phase.STOPPED):
                     return
                 self._do(await self.mailbox.next())
 
-    async def _task(self, start: StartKind) -> None:
-        ended = await run_turn(self.scene, start)
-        await self._announce(ended)
-        self.mailbox.put(TaskDone(ended), urgent=True)
+    async def _turn(self, start: StartKind) -> None:
+        await self._finish(await run_turn(self.scene, start))
 
-    async def _announce(self, ended: TurnEnded) -> None:
-        """Wait for the disk however long it takes; say so when it takes too long."""
+    async def _finish(self, ended: TurnEnded) -> None:
+        """Wait for the disk however long it takes, say so when it takes too long, and only then report the end."""
+        late_s = trio.current_time() + self.stage.limits.flush_stall_s
         while True:
-            with trio.move_on_after(self.stage.limits.flush_stall_s):
+            with trio.CancelScope(deadline=float("inf") if self._stalled else late_s):
                 try:
                     await self.log.flush()
-                    self._stalled = False
-                    return
+                    break
                 except LogError as error:
                     LOGGER.warning("session %s: the end of turn %d is not durable: %s", self.id, ended.turn, error)
                     await trio.sleep(STALL_RETRY_S)
-            if not self._stalled:
-                self._stalled = True
-                self.stage.on_notice(DurabilityDelayed(self.id, ended.turn))
+                    continue
+            self._stalled = True
+            self.stage.on_notice(DurabilityDelayed(self.id, ended.turn))
+        self._stalled = False
+        self.mailbox.put(TaskDone(ended), urgent=True)
+
+    async def _last_flush(self) -> None:
+        with trio.move_on_after(self.stage.limits.flush_stall_s):
+            try:
+                await self.log.flush()
+                return
+            except LogError as error:
+                LOGGER.warning("session %s: its last events are not durable: %s", self.id, error)
+                return
+        LOGGER.warning("session %s: the store does not confirm its last events", self.id)
 
     def _leave(self) -> None:
         """The actor is going down, stopped or crashed: nobody may be left without an answer."""
-        if self._answering is not None:
-            answering, self._answering = self._answering, None
-            answering.reply(SessionClosed(f"session {self.id!r} crashed over this message."))
+        answering: Any = self._answering
+        if answering is not None:
+            self._answering = None
+            turn_away(answering, SessionClosed(f"session {self.id!r} crashed over this message."))
         if self.phase is Phase.STOPPED:
             self.close()
 
     def close(self) -> None:
         """The session is over, or its supervisor gave up: everybody who waits is told, what it owns is closed."""
         self.phase = Phase.STOPPED
+        self.scene.epoch += 1
         self.scene.close()
         closed = SessionClosed(f"session {self.id!r} has ended.")
         for letter in self.mailbox.empty():
-            match letter:
-                case Stop():
-                    letter.reply(Stopped())
-                case Interrupt():
-                    letter.reply(Idle())
-                case _:
-                    letter.reply(closed)
-                    if isinstance(letter, Submit) and letter.ended is not None:
-                        letter.ended(closed)
+            turn_away(letter, closed)
         if self._waiters is not None:
             self._waiters.stopped(closed)
 
@@ -247,46 +220,50 @@ class Session:
 
     def _do(self, letter: Letter) -> None:
         do, after = on(self.phase, type(letter))
-        if isinstance(letter, Interrupt) and self._beside_the_point(letter):
-            return
         self._answering = letter
         match letter:
             case _ if do is Do.REFUSE:
-                self._refuse(letter)
+                turn_away(letter, SessionClosed(f"session {self.id!r} is ending."))
             case Submit() | ChildDone() | Withdraw() | ResumeQueue() | SetMode():
                 self._write(letter)
-            case Interrupt() | Stop():
-                self._stop_or_abort(letter, do, after)
+            case Interrupt():
+                self._interrupt(letter, do, after)
+            case Stop():
+                if do is Do.ABORT:
+                    self._abort(letter)
+                self.phase = after
+                self._waiting().for_stop(letter.reply)
             case Await():
                 self._await(letter)
-            case Wake() if do is Do.FIRE:
-                self._fire()
+            case Wake() if self._dues is not None:
+                self._dues.rang()
             case TaskDone():
-                self._task_done(letter, after)
+                self.phase, self.scene.window = after, None
+                self._ended(letter.ended)
         self._answering = None
-
-    def _refuse(self, letter: Letter) -> None:
-        closed = SessionClosed(f"session {self.id!r} is ending.")
-        letter.reply(closed)
-        if isinstance(letter, Submit) and letter.ended is not None:
-            letter.ended(closed)
+        if self.phase is Phase.IDLE and not isinstance(letter, Await | Interrupt):
+            self._rest()
 
     def _write(self, letter: Submit | ChildDone | Withdraw | ResumeQueue | SetMode) -> None:
-        """Verbs that write: decide, append, answer when it is durable, and start what may start now."""
+        """Verbs that write: decide, append, and answer when it is durable."""
         if self._stalled and isinstance(letter, Submit):
-            letter.reply(Refused("store_stalled", "the store does not confirm the end of the last turn"))
+            detail = "the store does not confirm the end of the last turn"
+            letter.reply(Refused("store_stalled", detail))
+            if letter.ended is not None:
+                letter.ended(LogError(f"session {self.id!r}: {detail}."))
             return
         try:
             answer = self._decide(letter)
         except LogError as error:
-            letter.reply(error)
+            turn_away(letter, error)
+            if isinstance(error, Fenced):
+                self._answering = None
+                raise
             return
         if isinstance(answer, Withdrawn | Refused):
             letter.reply(answer)
         else:
             self.log.when_durable(partial(_answer, letter.reply, answer))
-        if self.phase is Phase.IDLE:
-            self._rest()
 
     def _decide(self, letter: Submit | ChildDone | Withdraw | ResumeQueue | SetMode) -> Answer:
         events: tuple[Event, ...]
@@ -303,54 +280,45 @@ class Session:
                 events, answer = verbs.child_done(self.log, letter)
             case Withdraw():
                 events, answer = verbs.withdraw(self.log, letter)
-                if events and self._waiters is not None:
-                    gone = SessionClosed(f"message {letter.id!r} was withdrawn before a turn took it.")
-                    self._waiters.withdrawn(letter.id, gone)
             case ResumeQueue():
                 events, answer = verbs.resume(self.log)
             case SetMode():
                 events, answer = verbs.set_mode(self.log, letter)
         if events:
             self.log.append(*events)
+        if isinstance(letter, Withdraw) and events and self._waiters is not None:
+            gone = SessionClosed(f"message {letter.id!r} was withdrawn before a turn took it.")
+            self._waiters.withdrawn(letter.id, gone)
         return answer
 
     def _watch_message(self, letter: Submit, id_: str, turn: int | None) -> None:
         """Tell `letter.ended` of the turn that takes this message, also when it was sent once before."""
         if letter.ended is None:
             return
-        if any(message.id == id_ for message in self.log[QUEUE]):
-            self._waiting().for_message(id_, letter.ended)
+        waiting = self._waiting()
+        if waiting.knows(id_) or any(message.id == id_ for message in self.log[QUEUE]):
+            waiting.for_message(id_, letter.ended)
         elif turn is not None:
             self._await(Await(turn, reply=letter.ended))
         else:
             letter.ended(None)
 
-    def _beside_the_point(self, letter: Interrupt) -> bool:
-        """Answer an interrupt that names another turn, or whose turn is over but for its flush."""
+    def _interrupt(self, letter: Interrupt, do: Do, after: Phase) -> None:
+        turn = self.log[TURN]
+        if do is Do.REPEAT and letter.turn in (None, turn.number):
+            letter.reply(Interrupting(turn.number))
+            return
         refusal = verbs.wrong_turn(self.log, letter)
-        over = self.phase is Phase.RUNNING and not self.log[TURN].open
-        if refusal is not None or over:
+        if refusal is not None or do is not Do.ABORT or not turn.open:  # not open: it is over but for its flush
             letter.reply(refusal or Idle())
-            return True
-        return False
-
-    def _stop_or_abort(self, letter: Interrupt | Stop, do: Do, after: Phase) -> None:
-        number = self.log[TURN].number
-        if do is Do.ABORT:
-            self._abort(letter)
+            return
+        self._abort(letter)
         self.phase = after
-        if isinstance(letter, Interrupt):
-            letter.reply(Idle() if do is Do.NOTHING else Interrupting(number))
-        else:
-            self._waiting().for_stop(letter.reply)
+        letter.reply(Interrupting(turn.number))
 
     def _abort(self, letter: Interrupt | Stop) -> None:
         turn, window = self.log[TURN], self.scene.window
-        if not turn.open or window is None:
-            return
-        if self.on_abort is not None:
-            self.on_abort()
-        if window.cause is None:
+        if turn.open and window is not None and window.cause is None:
             try:
                 self.log.append(AbortRequested(turn.number, letter.cause))
             except LogError as error:
@@ -364,34 +332,20 @@ class Session:
                 letter.reply(None)
             else:
                 self._waiting().for_idle(letter.reply)
-        elif letter.turn > turn.number or (letter.turn == turn.number and self.phase is not Phase.IDLE):
+        elif letter.turn > turn.number or (letter.turn == turn.number and letter.turn > self._told):
             self._waiting().for_turn(letter.turn, letter.reply)
         else:
             remembered = self.last_ended
             letter.reply(remembered if remembered is not None and remembered.turn == letter.turn else None)
 
-    def _fire(self) -> None:
-        now_ms = self.stage.now_ms()
-        for alarm in self._alarms():
-            due_ms = alarm.next_ms(self.log[alarm.projection])
-            if due_ms is not None and due_ms <= now_ms:
-                view = CallView(self.scene)
-                self.log.append(*alarm.fire(view))
-                view.close()
-        self._rest()
-
-    def _task_done(self, letter: TaskDone, after: Phase) -> None:
-        self.phase, self.scene.window = after, None
-        self._ended(letter.ended)
-        if after is Phase.IDLE:
-            self._rest()
-
     # -- rest and start ------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """The slot is free: start what is queued, ask the plugins for more, or be idle."""
+        """The slot is free: do what is due, start what is queued, ask the plugins for more, or be idle."""
+        if self._dues is not None:
+            self._dues.fire()
         start = self._next_start()
-        if start is None and not self.log[MODE].active and self._ask_plugins():
+        if start is None and not self.log[MODE].active and ask_plugins(self.scene):
             start = self._next_start()
         if start is None:
             if self._waiters is not None:
@@ -399,32 +353,25 @@ class Session:
             return
         number = self.log[TURN].number + 1
         self.log.append(TurnStarted(number, start=start, started_ms=self.stage.now_ms()))
-        self.scene.window = AbortWindow(self.stage.limits.abort_window_s)
-        self.phase, self._starting = Phase.RUNNING, start
-
-    def _ask_plugins(self) -> bool:
-        for plugin in self.stage.plugins:
-            if plugin.on_idle is not None:
-                view = CallView(self.scene)
-                message = plugin.on_idle(view)
-                view.close()
-                if message is not None:
-                    queued = MessageQueued(message.id, message.text, message.source, given=True, seq=self.log.seq)
-                    self.log.append(queued)
-                    return True
-        return False
+        if self._waiters is not None:
+            self._waiters.taken((message.id for message in first_claim(self.log[QUEUE], start)), number)
+        self.scene.window = AbortWindow(self.stage.limits.abort_window_s, self._tell_children)
+        self.phase, self._next = Phase.RUNNING, partial(self._turn, start)
 
     def _next_start(self) -> StartKind | None:
         log = self.log
         return next_start(log[QUEUE], parked=log[PARKED], plan_mode=log[MODE].active)
 
     def _ended(self, ended: TurnEnded) -> None:
-        self.last_ended = ended
+        self.last_ended, self._told = ended, ended.turn
         if self._waiters is not None:
-            queue = self.log[QUEUE]
-            self._waiters.ended(ended, lambda id_: any(message.id == id_ for message in queue))
+            self._waiters.ended(ended, self.log[QUEUE])
         if self.on_ended is not None:
             self.on_ended(ended)
+
+    def _tell_children(self) -> None:
+        if self.on_abort is not None:
+            self.on_abort()
 
     def _waiting(self) -> Waiters:
         if self._waiters is None:
@@ -434,15 +381,6 @@ class Session:
     def _delta(self, delta: Delta) -> None:
         for take in self.deltas:
             take(delta)
-
-    def _alarms(self) -> Iterator[Alarm]:
-        for plugin in self.stage.plugins:
-            yield from plugin.alarms
-
-    def _set_alarm(self) -> None:
-        """Keep the runtime's alarm at the next due time of this session's plugins."""
-        dues = (alarm.next_ms(self.log[alarm.projection]) for alarm in self._alarms())
-        self.stage.on_due(self.id, min((due for due in dues if due is not None), default=None))
 
 
 def _answer(reply: Reply, answer: Answer, error: Exception | None) -> None:

@@ -64,8 +64,10 @@ class ScriptedModel:
             return reply  # a test of what the runtime does about it
         if self._delay_s > 0:
             await self._stream(reply.text, say)
-        elif reply.text:
-            say(reply.text)
+        else:
+            await trio.lowlevel.checkpoint()
+            if reply.text:
+                say(reply.text)
         if reply.usage is None:
             return Reply(reply.text, reply.calls, self._usage, reply.truncated, reply.more)
         return reply
@@ -232,6 +234,7 @@ async def open_lab(
             on_notice=notices.append,
             can_drop=await usable(),
         )
+        stage.store.open(trio.lowlevel.current_trio_token().run_sync_soon)
         lab = Lab(stage, events, notices)
         yield lab
         for session in lab.sessions.values():

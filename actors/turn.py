@@ -1,11 +1,14 @@
 """run_turn: steps until the model asks for no more tools, then the books, whatever happened on the way."""
 
+from typing import Any
+
 import trio
 
 from callboard.actors.books import CHILDREN, HISTORY, MODE, OPENED, QUEUE, TURN, Queue
 from callboard.actors.claim import first_claim, goes_on, later_claim
 from callboard.actors.dispatch import Batch
-from callboard.actors.errors import ModelError
+from callboard.actors.errors import Dropped, LogError, ModelError
+from callboard.actors.eventlog import LOGGER
 from callboard.actors.events import (
     AbortRequested,
     Cause,
@@ -22,11 +25,13 @@ from callboard.actors.events import (
     TurnReason,
 )
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
+from callboard.actors.host import Host, leaves
 from callboard.actors.intake import take
 from callboard.actors.model import Model, Prompt, Reply
 from callboard.actors.notices import Delta
 from callboard.actors.plugin import Enter, Reject
 from callboard.actors.receipts import clean_text, ending_of, marker_text
+from callboard.actors.results import describe
 from callboard.actors.view import CallView, Scene
 
 RETRIES_MAX = 2
@@ -38,31 +43,62 @@ async def run_turn(scene: Scene, start: StartKind) -> TurnEnded:
     """Run the turn that is open on the log until it is owed nothing, and append its one TurnEnded.
 
     Ends by itself, or by the window of `scene`; an exception is a bug of ours or of a plugin and leaves the turn open
-    for the repair.
+    for the repair. The work is hosted like a tool's, so that a model or a plugin that does not stop is left behind.
     """
     window = scene.window
     assert window is not None
     running = Running(scene, start)
+    work = Host(scene.stage, window, running.work, f"turn {scene.turn} of session {scene.log.session}")
+    work.start()
     try:
-        with window.scope:
-            await running.steps()
-        if window.cause is not None:
-            await running.settle()
+        with window.patience:
+            await work.wait()
+            if window.cause is not None:
+                await running.settle()
+        if window.cause is None and not work.has_value:
+            raise _crash(work)
+        if work.error is not None:
+            LOGGER.warning("%s failed while it was being aborted: %s", work.name, describe(work.error))
+        ended = running.end()
+        work.abandon()
     finally:
-        running.cut()
-    return running.end()
+        work.desert()
+        running.leave()
+    return ended
+
+
+def _crash(work: Host) -> Exception:
+    error = work.error
+    if isinstance(error, Exception):
+        return error
+    crash = RuntimeError(f"{work.name} was ended from outside" if error is None else f"{work.name}: {describe(error)}")
+    crash.__cause__ = error
+    return crash
+
+
+class _Over:
+    """Stands where a turn's things were once it is over: what its work does later ends here, not on the log."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Dropped
+
+    def __getitem__(self, key: object) -> Any:
+        raise Dropped
 
 
 class Running:
     """What one turn keeps between its steps."""
 
     def __init__(self, scene: Scene, start: StartKind) -> None:
+        assert scene.window is not None
         self._scene, self._stage, self._log, self._start = scene, scene.stage, scene.log, start
+        self._window = scene.window
         self._turn = scene.log[TURN].number
         opened = scene.log[OPENED]
         self._path = "/root" if opened is None else opened.path
         self._system = (opened.system if opened is not None else None) or ""
-        self._model: Model = scene.stage.resolve(opened.model if opened is not None else None)
+        self._model_name = opened.model if opened is not None else None
+        self._model: Model | None = None
         self._began_s = trio.current_time()
         self._first_token_s: float | None = None
         self._said: list[str] = []  # streamed by the request that is under way
@@ -71,6 +107,16 @@ class Running:
         self._error: str | None = None
         self._blocked = False
         self._model_s = 0.0
+
+    async def work(self) -> None:
+        """The steps, until they are done or cancelled with the window's scope."""
+        with self._window.scope:
+            try:
+                await self.steps()
+            except (LogError, ExceptionGroup) as error:
+                if not all(isinstance(leaf, LogError) for leaf in leaves(error)):
+                    raise
+                self._error = clean_text(f"the store refused: {next(leaves(error))}")
 
     async def steps(self) -> None:
         """Step after step until nothing is owed."""
@@ -108,34 +154,44 @@ class Running:
 
     def abort(self, cause: Cause) -> None:
         """The turn ends itself, for a budget."""
-        window = self._scene.window
-        assert window is not None
-        if window.cause is None:
+        if self._window.cause is None:
             self._log.append(AbortRequested(self._turn, cause))
-            window.request(cause)
+            self._window.request(cause)
 
     async def _enter(self, step: int) -> bool:
         """Claim input and open the step; False when a plugin refused it or there is nothing to do."""
         queue = self._log[QUEUE]
-        claimed: Queue = first_claim(queue, self._start) if step == 1 else later_claim(queue)
-        entering = claimed
+        offered: Queue = first_claim(queue, self._start) if step == 1 else later_claim(queue)
+        entering = offered
         for plugin in self._stage.plugins:
             if plugin.before_step is None:
                 continue
-            view = CallView(self._scene)
-            decision = await plugin.before_step(view, entering)
-            view.close()
+            with CallView(self._scene) as view:
+                decision = await plugin.before_step(view, entering)
             if isinstance(decision, Reject):
-                self._claim(claimed, entering)
-                self._blocked, self._error = True, clean_text(decision.reason)
+                self._claim(*self._still_queued(offered, entering))
+                self._blocked, self._error = True, clean_text(str(decision.reason))
                 return False
             assert isinstance(decision, Enter), f"before_step of {plugin.name} must answer Enter or Reject"
             entering = decision.messages
-        if step == 1 and not entering and not self._log[HISTORY].messages:
+        claimed, entering = self._still_queued(offered, entering)
+        if step == 1 and not entering and (offered != claimed or not self._log[HISTORY].messages):
+            self._claim(claimed, entering)
             return False
         self._claim(claimed, entering, StepStarted(self._turn, step))
         self._scene.fresh = False
         return True
+
+    def _still_queued(self, offered: Queue, entering: Queue) -> tuple[Queue, Queue]:
+        """The same without what was withdrawn while the plugins were asked."""
+        left = self._log[QUEUE]
+        gone = {message.id for message in offered if message not in left}
+        if not gone:
+            return offered, entering
+        return (
+            tuple(message for message in offered if message.id not in gone),
+            tuple(message for message in entering if message.id not in gone),
+        )
 
     def _claim(self, claimed: Queue, entering: Queue, *then: Event) -> None:
         events = list(self._mode_commit()) if then else []
@@ -154,24 +210,24 @@ class Running:
         parts = [self._system] if self._system else []
         for plugin in self._stage.plugins:
             if plugin.prompt_section is not None:
-                view = CallView(self._scene)
-                parts.append(plugin.prompt_section(view) or "")
-                view.close()
+                with CallView(self._scene) as view:
+                    parts.append(plugin.prompt_section(view) or "")
         system = "\n\n".join(part for part in parts if part)
         messages = self._log[HISTORY].messages
         return Prompt(self._log.session, self._turn, step, system, messages, self._stage.specs)
 
     async def _ask_model(self, step: int) -> Reply | None:
         """One answer on the log, or None after an error that ends the turn."""
-        prompt, tries = self._prompt(step), 0
+        prompt, tries, prefix = self._prompt(step), 0, f"t{self._turn}s{step}"
         while True:
             self._said, begun_s = [], trio.current_time()
             try:
-                reply = take(await self._model.reply(prompt, self._say), self._ids, f"t{self._turn}s{step}")
+                model = self._model = self._model or self._stage.resolve(self._model_name)
+                reply = take(await model.reply(prompt, self._say), self._ids, prefix)
             except ModelError as error:
                 failed = error
-            except Exception as error:  # a model is foreign code; whatever it raises is a failed request
-                failed = ModelError(f"{type(error).__name__}: {error}")
+            except (Exception, SystemExit) as error:  # a model is foreign code; what it raises is a failed request
+                failed = ModelError(describe(error))
             else:
                 self._hear(reply, trio.current_time() - begun_s)
                 return reply
@@ -183,10 +239,13 @@ class Running:
             advised_s = failed.retry_after_s or 0.0
             await trio.sleep(min(RETRY_MAX_S, max(advised_s, RETRY_FIRST_S * 2 ** (tries - 1))))
 
+    def _provider(self) -> str:
+        return "other" if self._model is None else self._model.provider
+
     def _hear(self, reply: Reply, seconds: float) -> None:
         self._first_token()
         self._model_s = seconds
-        usage, provider = reply.usage, self._model.provider
+        usage, provider = reply.usage, self._provider()
         assert usage is not None
         calls = tuple(reply.calls)
         self._log.append(
@@ -197,10 +256,10 @@ class Running:
 
     def _fail(self, error: ModelError, seconds: float, *, again: bool) -> None:
         text = clean_text(str(error))
-        self._keep_partial()
-        self._log.append(ModelFailed(text, again, seconds, self._model.provider))
         if not again:
+            self._keep_partial()
             self._error = text
+        self._log.append(ModelFailed(text, again, seconds, self._provider()))
 
     def _say(self, piece: str) -> None:
         self._first_token()
@@ -215,7 +274,7 @@ class Running:
         text = clean_text("".join(self._said))
         self._said = []
         if text and self._stage.limits.keep_partial_text:
-            self._log.append(ModelSaid(text, interrupted=True, provider=self._model.provider))
+            self._log.append(ModelSaid(text, interrupted=True, provider=self._provider()))
 
     def _end_step(self, step: int, begun_s: float, tools_s: float) -> None:
         overhead_s = max(0.0, trio.current_time() - begun_s - self._model_s - tools_s)
@@ -224,22 +283,25 @@ class Running:
         self._log.nudge()
 
     async def settle(self) -> None:
-        """The window is open: let what runs elsewhere end, until the window does."""
+        """The window is open: let the tools end, as long as it has patience."""
         if self._batch is not None:
             await self._batch.settle()
 
-    def cut(self) -> None:
-        """Whatever happens to this task, its tools are told to end."""
+    def leave(self) -> None:
+        """Whatever happens to this task: its tools are told to end, its views are over, its work writes no more."""
         if self._batch is not None:
-            self._batch.cut()
+            self._batch.leave()
+        self._scene.epoch += 1
+        over: Any = _Over()
+        self._scene = self._stage = self._log = over
 
     def end(self) -> TurnEnded:
         """Close the books in one piece: results, step, marker, TurnEnded."""
-        window = self._scene.window
-        assert window is not None
-        cause = window.cause
-        if cause is not None:
-            self._close_books(cause)
+        cause = self._window.cause
+        if cause is not None or self._error is not None:
+            self._keep_partial()
+            if self._batch is not None:
+                self._batch.close(cause)
         turn = self._log[TURN]
         closing: list[Event] = [StepEnded(self._turn, turn.step)] if turn.in_step else []
         if cause in ("interrupted", "parent") and self._stage.limits.interrupt_message:
@@ -247,19 +309,13 @@ class Running:
             closing.append(NoteAdded(marker_text(role), role, "marker"))
         ended = self._ended(cause)
         closing.append(ended)
-        if (ended.error is not None or cause not in (None, "replaced")) and self._log[QUEUE]:
+        if (cause not in (None, "replaced") or (ended.error is not None and not self._blocked)) and self._log[QUEUE]:
             closing.append(QueueParked(parked=True))
         self._log.append(*closing)
         return ended
 
-    def _close_books(self, cause: Cause) -> None:
-        self._keep_partial()
-        if self._batch is not None:
-            self._batch.close(cause)
-
     def _ended(self, cause: Cause | None) -> TurnEnded:
-        window, turn = self._scene.window, self._log[TURN]
-        assert window is not None
+        window, turn = self._window, self._log[TURN]
         reason: TurnReason = "aborted" if cause is not None else "blocked" if self._blocked else "completed"
         told = self._batch is not None and self._batch.told
         first = self._first_token_s
@@ -285,9 +341,6 @@ class Running:
         )
 
     def _open_steps(self) -> int:
-        count, view = 0, CallView(self._scene)
-        for plugin in self._stage.plugins:
-            if plugin.open_steps is not None:
-                count += plugin.open_steps(view)
-        view.close()
-        return count
+        with CallView(self._scene) as view:
+            counters = [plugin.open_steps for plugin in self._stage.plugins if plugin.open_steps is not None]
+            return sum(count(view) for count in counters)

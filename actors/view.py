@@ -1,33 +1,37 @@
 """The View that tools and hooks get: one call's window on its session, closed when the call is over."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import trio
 
 from callboard.actors.abort import AbortWindow, Signal
 from callboard.actors.books import OPENED, QUEUE, TURN
 from callboard.actors.errors import CallOver, ToolError, UsageError
-from callboard.actors.eventlog import LOGGER, EventLog, plugin_events
-from callboard.actors.events import CORE_EVENTS, Event
+from callboard.actors.eventlog import LOGGER, EventLog, check_plugin_events
+from callboard.actors.events import Event
 from callboard.actors.fold import Projection
+from callboard.actors.host import Beside
 from callboard.actors.notices import Delta
 from callboard.actors.plugin import Closable
 from callboard.actors.stage import SpawnRequest, Stage
 
 S = TypeVar("S")
-_CORE = frozenset(CORE_EVENTS)
 
 
 class Scene:
-    """What the views of one session share: its log, its window, its belongings, its own nursery-bound things."""
+    """What the views of one session share: its log, its window, its belongings.
 
-    __slots__ = ("belongings", "fresh", "log", "on_delta", "stage", "window")
+    `epoch` counts the turns that ended or crashed; a view of an older one is over, whoever still holds it.
+    """
+
+    __slots__ = ("belongings", "besides", "epoch", "fresh", "log", "on_delta", "stage", "window")
 
     def __init__(self, log: EventLog, stage: Stage, on_delta: Callable[[Delta], None]) -> None:
         self.log, self.stage, self.on_delta = log, stage, on_delta
         self.window: AbortWindow | None = None
         self.fresh = False
+        self.epoch = self.besides = 0
         self.belongings: dict[str, Closable] | None = None
 
     @property
@@ -38,26 +42,35 @@ class Scene:
     def close(self) -> None:
         """Close what the session owned."""
         belongings, self.belongings = self.belongings, None
-        for thing in (belongings or {}).values():
-            thing.close()
+        for name, thing in list((belongings or {}).items()):
+            try:
+                thing.close()
+            except Exception:
+                LOGGER.exception("session %s: %s could not be closed", self.log.session, name)
 
 
 class CallView:
     """Implements `plugin.View` for one call or hook. `held` collects a control tool's events until its result."""
 
-    __slots__ = ("_over", "_scene", "call", "held", "turn")
+    __slots__ = ("_epoch", "_scene", "call", "held", "turn")
 
     def __init__(self, scene: Scene, call: str = "", *, hold: bool = False) -> None:
-        self._scene, self.call, self._over = scene, call, False
+        self._scene, self.call, self._epoch = scene, call, scene.epoch
         self.turn: int = scene.log[TURN].number
         self.held: list[Event] | None = [] if hold else None
 
     def close(self) -> None:
         """The call is over: every method raises `CallOver` from here."""
-        self._over = True
+        self._epoch = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _check(self) -> Scene:
-        if self._over:
+        if self._epoch != self._scene.epoch:
             raise CallOver(f"call {self.call!r} has ended: its view cannot be used any more.")
         return self._scene
 
@@ -123,10 +136,11 @@ class CallView:
     def append(self, *events: Event) -> None:
         """Put events of a plugin on the log; a control tool's go there together with its result."""
         scene = self._check()
-        plugin_events(events, _CORE)
+        check_plugin_events(events)
         if self.held is None:
             scene.log.append(*events)
         else:
+            scene.log.rehearse((*self.held, *events))
             self.held.extend(events)
 
     def now_ms(self) -> int:
@@ -140,12 +154,15 @@ class CallView:
 
     def start_soon(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """(Trio) Run `fn` beside the session until it returns or the session ends."""
-        scene = self._check()
-        scope = trio.CancelScope()
-        belongings = self.belongings
-        name = f"task {len(belongings)} of {self.call}"
-        belongings[name] = _Scoped(scope)
-        scene.stage.nursery.start_soon(_beside, scope, fn, args, belongings, name)
+        scene, belongings, beside = self._check(), self.belongings, Beside()
+        scene.besides += 1
+        name = f"task {scene.besides} of {self.call or 'a hook'}"
+        belongings[name] = beside
+
+        def over() -> None:
+            belongings.pop(name, None)
+
+        scene.stage.nursery.start_soon(beside.run, scene.stage, fn, args, over, name=name)
 
     async def spawn(
         self, name: str, task: str, *, role: str | None = None, model: str | None = None, notify: bool = True
@@ -162,20 +179,25 @@ class CallView:
         """Return once `met()` is true, asked again after each append to this session's log."""
         log = self._check().log
         if met():
+            await trio.lowlevel.checkpoint()
             return
-        if log.watchers is None:
-            log.watchers = []
-        appended = trio.Event()
+        appended, failures = trio.Event(), []
 
         def look() -> None:
-            if met():
+            try:
+                if met():
+                    appended.set()
+            except Exception as error:  # it is the waiter's, not the appender's
+                failures.append(error)
                 appended.set()
 
-        log.watchers.append(look)
+        log.watch(look)
         try:
             await appended.wait()
         finally:
-            log.watchers.remove(look)
+            log.unwatch(look)
+        if failures:
+            raise failures[0]
 
 
 class ThreadView(CallView):
@@ -204,26 +226,3 @@ class ThreadView(CallView):
     async def until(self, met: Callable[[], bool]) -> None:
         """Not from a thread."""
         raise UsageError("a tool that waits for the log must be an async def with runs_on='trio'.")
-
-
-class _Scoped:
-    def __init__(self, scope: trio.CancelScope) -> None:
-        self._scope = scope
-
-    def close(self) -> None:
-        self._scope.cancel()
-
-
-async def _beside(
-    scope: trio.CancelScope,
-    fn: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    belongings: MutableMapping[str, Closable],
-    name: str,
-) -> None:
-    with scope:
-        try:
-            await fn(*args)
-        except Exception:
-            LOGGER.exception("a task beside the session failed")
-    belongings.pop(name, None)

@@ -1,10 +1,11 @@
 """Waiters: who wants to hear of which turn's end, of a message's turn, of the session's rest or of its stop."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
+from callboard.actors.books import Queue
 from callboard.actors.events import TurnEnded
-from callboard.actors.messages import Reply, Stopped
+from callboard.actors.messages import Idle, Interrupt, Letter, Reply, Stop, Stopped, Submit
 
 
 class Waiters:
@@ -26,6 +27,17 @@ class Waiters:
         """Tell `reply` the end of the turn that takes this message."""
         self._messages.setdefault(id_, []).append(reply)
 
+    def knows(self, id_: str) -> bool:
+        """Whether somebody waits already for the turn that takes this message."""
+        return id_ in self._messages
+
+    def taken(self, ids: Iterable[str], turn: int) -> None:
+        """This turn starts with these messages: who waits for one of them waits for the turn."""
+        if self._messages:
+            for id_ in ids:
+                for reply in self._messages.pop(id_, ()):
+                    self.for_turn(turn, reply)
+
     def for_idle(self, reply: Reply) -> None:
         """Tell `reply` (None) when the session rests."""
         self._idle.append(reply)
@@ -34,11 +46,13 @@ class Waiters:
         """Tell `reply` when the session has stopped."""
         self._stop.append(reply)
 
-    def ended(self, ended: TurnEnded, queued: Callable[[str], bool]) -> None:
-        """A turn's end is durable: tell its waiters, and those of messages that are no longer `queued`."""
+    def ended(self, ended: TurnEnded, queue: Queue) -> None:
+        """A turn's end is durable: tell its waiters, and those of messages that are no longer in the queue."""
         replies = self._turns.pop(ended.turn, [])
-        for id_ in [id_ for id_ in self._messages if not queued(id_)]:
-            replies.extend(self._messages.pop(id_))
+        if self._messages:
+            queued = {message.id for message in queue}
+            for id_ in [id_ for id_ in self._messages if id_ not in queued]:
+                replies.extend(self._messages.pop(id_))
         for reply in replies:
             reply(ended)
 
@@ -64,3 +78,16 @@ class Waiters:
         stop, self._stop = self._stop, []
         for reply in stop:
             reply(Stopped())
+
+
+def turn_away(letter: Letter, error: Exception) -> None:
+    """Answer a message that nobody will act on: what asks for an end has got it, everything else an error."""
+    match letter:
+        case Stop():
+            letter.reply(Stopped())
+        case Interrupt():
+            letter.reply(Idle())
+        case _:
+            letter.reply(error)
+            if isinstance(letter, Submit) and letter.ended is not None:
+                letter.ended(error)

@@ -36,7 +36,10 @@ TABLES = Tables(
     },
     # Plugins that may import os: path -> why.
     os_plugins={
-        "plugins/shell.py": "starts and ends commands",
+        "plugins/keeper.py": "a program of its own: forks, waits and kills",
+        "plugins/commands.py": "starts keepers and reads their pipes",
+        "plugins/shell.py": "looks at the environment for commands",
+        "plugins/places.py": "opens files without following links",
         "plugins/files.py": "reads and writes files",
     },
     # Who may wait for real time outside the tests that are about it: path -> why.
@@ -47,6 +50,17 @@ TABLES = Tables(
         "runtime/supervisor.py:Supervisor._ask": "a child whose polite stop fails is cancelled instead",
         "actors/host.py:Host._run": "the host of a tool call: what a tool raises must not reach the runtime's nursery",
         "actors/host.py:Host._body": "the same, kept before the nursery ends so that a sibling never sees it",
+        "actors/host.py:Beside.run": "the same for a task that a plugin starts beside the session",
+        "actors/dispatch.py:Batch._body": "a tool's own code may raise anything while it looks at a call",
+        "actors/dispatch.py:run_in_place": "a plain tool on Trio's loop: what it raises is its result",
+        "actors/results.py:completed": "a value of a tool's own class may raise anything while it is written",
+        "actors/results.py:describe": "an error of a tool's own class may not be printable",
+        "actors/hooks.py:_ask": "a hook is foreign code: what it raises is its failure",
+        "actors/turn.py:Running._ask_model": "a model is foreign code: what it raises is a failed request",
+        "actors/eventlog.py:EventLog._tell": "a subscriber that raises is switched off",
+        "actors/view.py:CallView.until.look": "a waiter's condition that raises is the waiter's, not the appender's",
+        "actors/testing.py:seeded_run": "adds the seed to whatever a scenario raises, and raises it again",
+        "actors/view.py:Scene.close": "one belonging that cannot be closed does not keep the others open",
     },
     # Where a cancellation may end without being raised again: path:function -> why.
     cancelled_ends={
