@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 
 import pytest
 import trio
@@ -82,6 +83,21 @@ async def test_the_host_has_turns_to_react(turns):
     assert [1.0] == heard
 
 
+async def test_time_stands_still_while_both_sides_talk():
+    """A conversation of many short turns comes before the next deadline, however long it is."""
+
+    async def talk(guest, turns):
+        for _ in range(turns):
+            await guest.start(trio.lowlevel.checkpoint)
+            await asyncio.sleep(0)
+
+    async with entered(SimClock()) as guest:
+        sleeping = guest.start(trio.sleep, 30)
+        await talk(guest, 200)
+        assert guest.now_s() == 0
+        await sleeping
+
+
 async def test_an_open_crossing_holds_the_clock():
     """Work that somebody else reports by hand holds time still until it is reported over."""
     clock = SimClock()
@@ -100,7 +116,7 @@ async def test_a_thread_of_trio_holds_the_clock():
 
     async def in_thread():
         with trio.fail_after(30):
-            await trio.to_thread.run_sync(steady_s, abandon_on_cancel=False)
+            await trio.to_thread.run_sync(threading.Event().wait, 0.01, abandon_on_cancel=False)
         return trio.current_time()
 
     async with entered(SimClock()) as guest:

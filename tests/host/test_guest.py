@@ -9,11 +9,9 @@ import pytest
 import trio
 
 from callboard.actors import drop
-from callboard.actors.notices import LoopLagged
 from callboard.runtime.clock import SimClock
 from callboard.runtime.crossing import CANCELLED, Outcome
 from callboard.runtime.guest import Guest
-from callboard.runtime.lag import LagProbes
 
 
 @contextlib.asynccontextmanager
@@ -170,6 +168,29 @@ async def test_what_is_no_exception_becomes_an_error_and_the_run_lives():
                 await guest.start(fail, error)
             assert caught.value.__cause__ is error
         assert await guest.start(add, 1, 2) == 3
+
+
+async def test_own_errors_are_kept_and_cancellations_are_not():
+    """The outcome of a cancelled function has the errors of its parts that failed to clean up, and no cancellation."""
+
+    async def breaks():
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise KeyError("x")
+
+    async def parts():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(breaks)
+            nursery.start_soon(trio.sleep_forever)
+
+    guest = await Guest.enter()
+    future = guest.start(parts)
+    await asyncio.sleep(0.005)
+    assert await guest.leave() == ()
+    error = future.exception()
+    assert isinstance(error, ExceptionGroup)
+    assert [KeyError] == [type(inner) for inner in error.exceptions]
 
 
 # -- ask_host ------------------------------------------------------------------------------------------------------
@@ -347,54 +368,3 @@ async def test_a_stubborn_ask_can_be_dropped():
         assert len(left) == 1
         release.set()
         await asyncio.wait(left)
-
-
-# -- the small things ----------------------------------------------------------------------------------------------
-
-
-async def test_run_soon_works_from_any_thread():
-    """A call from another thread, or after the loop, reaches the loop's thread or nobody."""
-    called: list[object] = []
-    async with entered() as guest:
-        await asyncio.to_thread(guest.run_soon, lambda: called.append(threading.get_ident()))
-        guest.run_soon(lambda: called.append(threading.get_ident()))
-        await until(lambda: len(called) == 2)
-    assert {threading.get_ident()} == set(called)
-    box = []
-
-    def run():
-        async def main():
-            async with entered() as inner:
-                box.append(inner)
-
-        asyncio.run(main())
-        box[0].run_soon(lambda: called.append("after the end"))
-
-    await asyncio.to_thread(run)
-    assert len(called) == 2
-
-
-async def test_the_nursery_takes_tasks_from_the_host():
-    """Tasks that nobody wants an outcome of start straight in the guest's nursery and end with it."""
-    told: list[object] = []
-    async with entered() as guest:
-        guest.nursery.start_soon(forever, told)
-        await until(lambda: told)
-    assert told == ["begun", "finally"]
-
-
-async def test_lag_is_told_for_both_loops():
-    """The probes tell how late each loop woke, until they are stopped."""
-    heard: list[LoopLagged] = []
-    async with entered() as guest:
-        probes = LagProbes(guest, heard.append, period_s=0.002)
-        probes.start()
-        probes.start()
-        await until(lambda: {"asyncio", "trio"} == {notice.loop for notice in heard})
-        probes.stop()
-        probes.stop()
-        await asyncio.sleep(0.01)
-        count = len(heard)
-        await asyncio.sleep(0.01)
-        assert count == len(heard)
-    assert all(notice.seconds >= 0 for notice in heard)

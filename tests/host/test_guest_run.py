@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 
 import pytest
@@ -9,9 +10,11 @@ import trio
 import uvloop
 
 from callboard.actors.errors import SessionClosed, UsageError
+from callboard.actors.notices import LoopLagged
 from callboard.runtime.clock import SimClock
 from callboard.runtime.crossing import CANCELLED
 from callboard.runtime.guest import Guest
+from callboard.runtime.lag import LagProbes
 
 LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
@@ -66,6 +69,18 @@ async def test_leaving_runs_every_finally_and_resolves_everything():
     guest.spawn(trio.sleep_forever, ends.append)
     await asyncio.sleep(0)
     assert [CANCELLED, CANCELLED] == ends
+
+
+async def test_closing_under_a_forgotten_future_is_no_report():
+    """A started function that nobody waits for and that the closing cancels makes no noise in asyncio."""
+    reports: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    guest = await Guest.enter()
+    guest.start(trio.sleep_forever)
+    assert await guest.leave() == ()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert reports == []
 
 
 async def test_a_guest_that_does_not_end_is_named():
@@ -177,6 +192,57 @@ async def test_a_foreign_trio_run_is_refused():
     with pytest.raises(UsageError, match="started by something else"):
         await Guest.enter()
     await over.wait()
+
+
+# -- the small things ----------------------------------------------------------------------------------------------
+
+
+async def test_run_soon_works_from_any_thread():
+    """A call from another thread, or after the loop, reaches the loop's thread or nobody."""
+    called: list[object] = []
+    async with entered() as guest:
+        await asyncio.to_thread(guest.run_soon, lambda: called.append(threading.get_ident()))
+        guest.run_soon(lambda: called.append(threading.get_ident()))
+        await until(lambda: len(called) == 2)
+    assert {threading.get_ident()} == set(called)
+    box = []
+
+    def run():
+        async def main():
+            async with entered() as inner:
+                box.append(inner)
+
+        asyncio.run(main())
+        box[0].run_soon(lambda: called.append("after the end"))
+
+    await asyncio.to_thread(run)
+    assert len(called) == 2
+
+
+async def test_the_nursery_takes_tasks_from_the_host():
+    """Tasks that nobody wants an outcome of start straight in the guest's nursery and end with it."""
+    told: list[object] = []
+    async with entered() as guest:
+        guest.nursery.start_soon(forever, told)
+        await until(lambda: told)
+    assert told == ["begun", "finally"]
+
+
+async def test_lag_is_told_for_both_loops():
+    """The probes tell how late each loop woke, until they are stopped."""
+    heard: list[LoopLagged] = []
+    async with entered() as guest:
+        probes = LagProbes(guest, heard.append, period_s=0.002)
+        probes.start()
+        probes.start()
+        await until(lambda: {"asyncio", "trio"} == {notice.loop for notice in heard})
+        probes.stop()
+        probes.stop()
+        await asyncio.sleep(0.01)
+        count = len(heard)
+        await asyncio.sleep(0.01)
+        assert count == len(heard)
+    assert all(notice.seconds >= 0 for notice in heard)
 
 
 # -- loops and threads ---------------------------------------------------------------------------------------------

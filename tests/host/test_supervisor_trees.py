@@ -207,8 +207,67 @@ async def test_shutdown_while_a_group_is_renewed():
         stage.add("b")
         await stage.order("b", CRASH)
         assert await stage.supervisor.shutdown() == ()
+        assert stage.supervisor.children() == ()
+        await quiet(guest)
+        assert guest.living() == ()
         await guest.start(trio.sleep, 10)
         assert sorted(stage.told) == ["+a", "+b", "-a", "-b"]
+
+
+async def test_shutdown_while_a_group_waits_to_start():
+    """Shutting down during the back-off of a group ends the wait at once."""
+    async with entered() as guest:
+        stage = Stage(guest, strategy="one_for_all")
+        stage.add("a")
+        for _ in range(2):
+            await stage.order("a", CRASH)
+        assert ([], 0.0) == (stage.alive(), guest.now_s())
+        assert await stage.supervisor.shutdown() == ()
+        await quiet(guest)
+        assert ((), (), 0.0) == (stage.supervisor.children(), guest.living(), guest.now_s())
+
+
+async def test_a_group_waits_before_it_starts_again():
+    """The back-off of a group is slept once, after its children have ended; each instance ends before the next."""
+    async with entered() as guest:
+        stage = Stage(guest, strategy="one_for_all", intensity=Intensity(9, 60.0))
+        stage.add("a", clean_s=1.0)
+        stage.add("b")
+        for wait_s in (1.0, 1.05, 1.1):
+            await quiet(guest)
+            stage.told.clear()
+            await stage.order("b", CRASH)
+            await guest.start(trio.sleep, wait_s - 0.01)
+            assert stage.alive() in ([], ["a"])
+            await guest.start(trio.sleep, 0.02)
+            assert stage.alive() == ["a", "b"]
+            assert ["-b", "-a"] == stage.told[:2]
+
+
+async def test_a_child_stopped_during_a_renewal_stays_away():
+    """Stopping a child that is about to be started again keeps it away, and its siblings come back."""
+    async with entered() as guest:
+        stage = Stage(guest, strategy="one_for_all")
+        stage.add("a", clean_s=1.0)
+        stage.add("b")
+        stage.add("c")
+        await stage.order("c", CRASH)
+        assert await stage.supervisor.stop_child("b")
+        await guest.start(trio.sleep, 5)
+        assert stage.alive() == ["a", "c"]
+
+
+async def test_a_child_is_asked_to_stop_once():
+    """A shutdown that meets a child already being stopped waits for it and does not ask again."""
+    async with entered() as guest:
+        stage = Stage(guest)
+        asked: list[str] = []
+        stage.add("a", shutdown_s=3.0, stop=lambda: asked.append("a"))
+        await quiet(guest)
+        stopping = asyncio.ensure_future(stage.supervisor.stop_child("a"))
+        await quiet(guest)
+        assert await stage.supervisor.shutdown() == ()
+        assert (True, ["a"], ["+a", "-a"]) == (await stopping, asked, stage.told)
 
 
 async def test_ids_are_taken_once():
@@ -229,7 +288,7 @@ async def test_the_end_of_the_guest_ends_the_wait():
     await quiet(guest)
     assert await guest.leave() == ()
     await waiting
-    assert (["+a", "-a"], ()) == (stage.told, stage.supervisor.children())
+    assert (["+a", "-a"], (), []) == (stage.told, stage.supervisor.children(), stage.notices)
     assert await stage.supervisor.shutdown() == ()
 
 
