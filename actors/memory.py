@@ -24,8 +24,6 @@ def next_seq(session: str, records: Sequence[Record], expected: int | None) -> i
 
     Raises `LogError` on a gap, and `Fenced` when records of these numbers were taken before.
     """
-    if expected is None:
-        check_id(session)
     if not records:
         return expected
     first, last = records[0].seq, records[-1].seq
@@ -80,15 +78,15 @@ class MemoryStore:
         """Take records and the changed header; raises `LogError` when closed or not in order."""
         if self._closed:
             raise LogError(CLOSED)
+        if session not in self._headers:
+            check_id(session)
         log = self._logs.get(session, [])
-        next_seq(session, records, len(log) if session in self._headers else None)
-        if not log and records and records[0].seq != 0:
-            raise misplaced(session, records[0].seq, 0)
+        next_seq(session, records, len(log))
         if header is not None:
             self._headers[session] = msgspec.structs.replace(header, id=session)
+        elif not records:
+            return
         elif session not in self._headers:
-            if not records:
-                return
             self._headers[session] = Header(session, created_ms=records[0].at_ms)
         self._logs.setdefault(session, log).extend(records)
         self._unsynced += len(records)

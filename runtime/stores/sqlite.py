@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from callboard.actors.errors import LogError, UsageError
-from callboard.actors.memory import CLOSED, next_seq
+from callboard.actors.memory import CLOSED, check_id, next_seq
 from callboard.actors.notices import Notice
 from callboard.actors.store import Done, Header, Record, RunSoon
 from callboard.runtime.stores.commits import Commits, Limits
@@ -71,7 +71,10 @@ class SqliteStore:
         """
         if self._commits is None:
             raise LogError(CLOSED)
-        end = next_seq(session, records, self._ends.get(session))
+        end = self._ends.get(session)
+        if end is None:
+            check_id(session)
+        end = next_seq(session, records, end)
         if not records and header is None:
             return
         size_bytes = 0

@@ -1,0 +1,85 @@
+"""What the tests of stores share: records, a store open on the running loop, and disks and locks that refuse."""
+
+import asyncio
+import contextlib
+import sqlite3
+import subprocess
+
+import pytest
+
+from callboard.actors.store import Record
+
+
+def record(seq, kind="note_added", at_ms=1_000, turn=None):
+    """One record that says its kind and number."""
+    return Record(seq, at_ms, turn, f'{{"type":"{kind}","n":{seq}}}'.encode())
+
+
+def records(first, count, size=0):
+    """`count` records from `first` on, each with `size` more bytes."""
+    return [Record(seq, 1_000, None, b'{"type":"note_added"}' + b" " * size) for seq in range(first, first + count)]
+
+
+async def synced(store, session=None):
+    """What `sync` answers, once it does."""
+    answer = asyncio.get_running_loop().create_future()
+    store.sync(answer.set_result, session)
+    return await asyncio.wait_for(answer, 20)
+
+
+async def until(true, limit_s=5.0):
+    """Wait for something the store's thread brings about."""
+    async with asyncio.timeout(limit_s):
+        while not true():
+            await asyncio.sleep(0.002)
+
+
+@contextlib.contextmanager
+def opened(store, told=None):
+    """The store, open on the running loop, and closed again; `told` gets its notices."""
+    if told is not None:
+        store.on_notice = told.append
+    store.open(asyncio.get_running_loop().call_soon_threadsafe)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def locking(path):
+    """Another connection that holds the write lock."""
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield other
+    finally:
+        if other.in_transaction:
+            other.execute("ROLLBACK")
+        other.close()
+
+
+@contextlib.contextmanager
+def full_disk(store):
+    """No page more for this store's file."""
+    db = store._commits._rows.db
+    with store._commits._disk:
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count={pages}")
+    yield
+    with store._commits._disk:
+        db.execute("PRAGMA max_page_count=1073741823")
+
+
+@contextlib.contextmanager
+def mounted(folder, options):
+    """A small disk of its own at `folder`, where that is allowed."""
+    mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("mounting needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True, timeout=10)
