@@ -139,9 +139,9 @@ def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
     receipts = list(turn.receipts)
     for one in turn.calls.open():
         returned = _repaired(one)
+        events.append(returned)
         if one.started and one.call.name in CONTROL_TOOLS:
             events.append(ControlCallEnded(one.call.id, None, one.call.name, at_ms, at_ms, "interrupted"))
-        events.append(returned)
         receipts.append(_receipt(returned))
     if turn.in_step:
         events.append(StepEnded(turn.number, turn.step))
