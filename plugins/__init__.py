@@ -14,3 +14,17 @@ shell      shell, shell_output, shell_kill: commands in the user's shell
 places     where a path leads, and files opened there without following a link
 files      read_file, write_file, edit_file: text files inside the session's folder
 """
+
+from callboard.plugins.agents import AGENTS_PLUGIN
+from callboard.plugins.files import FILES
+from callboard.plugins.plan import PLAN_PLUGIN
+from callboard.plugins.shell import SHELL
+from callboard.plugins.todo import TODO_PLUGIN
+
+DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, AGENTS_PLUGIN)
+"""What a runtime has unless it is told otherwise; nothing here touches the machine."""
+
+MACHINE = (SHELL, FILES)
+"""Commands and files: for programs whose agents may use the machine, as `(*DEFAULT, *MACHINE)`."""
+
+__all__ = ["AGENTS_PLUGIN", "DEFAULT", "FILES", "MACHINE", "PLAN_PLUGIN", "SHELL", "TODO_PLUGIN"]

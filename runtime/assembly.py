@@ -14,23 +14,13 @@ from callboard.actors.fold import Folds, Projection
 from callboard.actors.plugin import Hook, Plugin, check_plugins
 from callboard.actors.stage import Limits
 from callboard.actors.tool import Tool
-from callboard.plugins.agents import AGENTS_PLUGIN
+from callboard.plugins import DEFAULT, PLAN_PLUGIN, TODO_PLUGIN
 from callboard.plugins.plan import plan_plugin
 from callboard.plugins.todo import todo_plugin
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.spawn import TreeLimits
 
 GROUP = "callboard.plugins"
-
-
-class Default:
-    """Stands for the shipped plugins, as configured, and those that installed packages register."""
-
-    def __repr__(self) -> str:
-        return "DEFAULT"
-
-
-DEFAULT = Default()
 
 
 @attrs.frozen
@@ -46,16 +36,17 @@ class Assembly:
 
 def assemble(
     config: RuntimeConfig,
-    plugins: Sequence[Plugin] | Default,
+    plugins: Sequence[Plugin],
     tools: Iterable[Tool],
     hooks: Iterable[Hook],
     instead: Iterable[Tool] = (),
 ) -> Assembly:
-    """Put a runtime together; `UsageError` for what is no plugin, tool or hook, and for a name used twice.
+    """Put a runtime together; with DEFAULT come plugins of installed packages. `UsageError` for what is no plugin, tool or hook, and for a name used twice.
 
     `instead` are tools of a model's own (a replay's): they take the place of ours with the same names.
     """
-    chosen = default_plugins(config) if isinstance(plugins, Default) else tuple(plugins)
+    registered = tuple(_registered(point) for point in entry_points(group=GROUP)) if plugins is DEFAULT else ()
+    chosen = (*_configured(config, plugins), *registered)
     check_plugins(chosen)
     checked = tuple(hooks)
     for hook in checked:
@@ -67,12 +58,13 @@ def assemble(
     return Assembly(chosen, catalogue, checked, Codec(_without_known(events)), Folds(_projections(chosen)))
 
 
-def default_plugins(config: RuntimeConfig) -> tuple[Plugin, ...]:
-    """Plan, todo and agents, as configured, then what installed packages register in the entry-point group."""
+def _configured(config: RuntimeConfig, plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
+    """The plugins, the shipped ones among them as the configuration wants them."""
     settings = config.plugins
     plan = plan_plugin(one_in_progress=settings.plan.one_in_progress)
     todo = todo_plugin(allow_parallel_in_progress=settings.todo.allow_parallel_in_progress)
-    return (plan, todo, AGENTS_PLUGIN, *(_registered(point) for point in entry_points(group=GROUP)))
+    shipped = ((PLAN_PLUGIN, plan), (TODO_PLUGIN, todo))
+    return tuple(next((ours for given, ours in shipped if given is one), one) for one in plugins)
 
 
 def _registered(point: Any) -> Plugin:
