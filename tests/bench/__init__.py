@@ -1,0 +1,17 @@
+"""The benchmarks: Callboard beside a hand-written floor of each workload, in the same run; `python -m tests.bench`.
+
+A floor is the least code that does the same on the same libraries: a limit to come near to, not a product. Figures of
+two machines, or of two days, say little; the ratio of a row and its floor says what Callboard itself costs.
+
+Read in this order:
+
+measure       clocks, percentiles, memory, the machine's speed right now
+row           a row of the table: its two sides, sizes and goals; rounds that take turns
+guest         a stock Trio guest run, for the floors
+sides         the runtimes, models and tools of Callboard's side
+floor_step    a step by hand, with a group-commit store of its own
+rows_step     what a step costs, and how that grows
+floor_abort   an abort window by hand
+rows_abort    1,000 interrupts at once; one among 200 busy sessions
+table         the table for people
+"""

@@ -1,0 +1,24 @@
+"""All rows, and which of them a name means."""
+
+from collections.abc import Sequence
+
+from . import rows_abort, rows_step
+from .row import Row
+
+ROWS: tuple[Row, ...] = (*rows_step.ROWS, *rows_abort.ROWS)
+
+
+def named(names: Sequence[str], rows: Sequence[Row] = ROWS) -> tuple[Row, ...]:
+    """The rows of these names, in the order of the table; `step` means every `step.…`, no name means all.
+
+    Raises `LookupError` with what there is.
+    """
+    for name in names:
+        if not any(_means(name, row) for row in rows):
+            groups = ", ".join(dict.fromkeys(row.name.partition(".")[0] for row in rows))
+            raise LookupError(f"there is no benchmark {name!r}: name a group ({groups}) or a row (--list)")
+    return tuple(row for row in rows if not names or any(_means(name, row) for name in names))
+
+
+def _means(name: str, row: Row) -> bool:
+    return row.name == name or row.name.startswith(f"{name}.")
