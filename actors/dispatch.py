@@ -145,6 +145,8 @@ class Batch:
         self._log.append(*called)
         if effects:
             await self._log.flush()
+        else:
+            self._log.nudge()  # who watches sees the call when it begins, not when a long one has ended
         for entry in entries:
             entry.guarded = self._is_control(entry)
 
@@ -220,6 +222,7 @@ class Batch:
         """Write results in call order, as far as they are there without a gap."""
         while self._recorded < len(self.entries) and self.entries[self._recorded].ready:
             self._record(self.entries[self._recorded])
+            self._log.nudge()
 
     def _record(self, entry: Entry) -> None:
         returned = entry.returned

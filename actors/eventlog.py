@@ -45,6 +45,7 @@ class EventLog:
         "_folds",
         "_listener",
         "_now_ms",
+        "_nudged",
         "_store",
         "_syncing",
         "_telling",
@@ -74,7 +75,7 @@ class EventLog:
         self._store, self._codec, self._folds, self._now_ms, self._listener = store, codec, folds, now_ms, listener
         self._unread: list[Envelope] = []  # appended, not durable, wanted by readers
         self._waiting: list[tuple[int, Done]] = []
-        self._syncing = False
+        self._syncing = self._nudged = False
         self._telling = False
 
     def __getitem__(self, projection: Projection[S]) -> S:
@@ -221,11 +222,13 @@ class EventLog:
 
     def nudge(self) -> None:
         """Make what is appended durable soon, when readers outside wait for it; nobody waits here."""
-        if self.readers and not self._syncing and self.durable < self.seq - 1:
-            self._sync()
+        if self.readers and self.durable < self.seq - 1:
+            self._nudged = self._syncing  # a commit that runs may have begun before: one more follows it
+            if not self._syncing:
+                self._sync()
 
     def _sync(self) -> None:
-        self._syncing = True
+        self._syncing, self._nudged = True, False
         target = self.seq - 1
         self._store.sync(lambda error: self._synced(target, error))
 
@@ -238,7 +241,7 @@ class EventLog:
         self._waiting = [(at, done) for at, done in self._waiting if at > target]
         for done in due:
             done(error)
-        if self._waiting and not self._syncing:
+        if (self._waiting or (self._nudged and error is None)) and not self._syncing:
             self._sync()
 
     def _deliver(self) -> None:
