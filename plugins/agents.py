@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import trio
 
-from callboard.actors.books import CHILDREN, Child
+from callboard.actors.books import CHILDREN
 from callboard.actors.errors import ToolError
 from callboard.actors.plugin import Plugin, View
 from callboard.actors.tool import tool
@@ -15,6 +15,8 @@ WAIT_DEFAULT_MS = 30_000
 WAIT_MAX_MS = 3_600_000
 TARGETS_MAX = 100
 TEXT_MAX_CHARS = 4_000  # of a child's last message in the answer of a wait; its mail holds all of it
+TASK_MAX_CHARS = 200  # of a task in a list
+ANSWER_MAX_CHARS = 40_000  # of all those texts together: an answer that is cut in the middle is no JSON any more
 
 SPAWN = """\
 Start another agent on a task of its own. It works beside you, in a session of its own, and sees only the message you
@@ -91,7 +93,9 @@ async def wait_agent(args: WaitAgent, view: View) -> Waited:
     ids = _targets(args.targets, view)
     with trio.move_on_after(args.timeout_ms / 1000) as clock:
         await view.until(lambda: view.steered or not _working(ids, view))
-    standing = [_standing(child) for child in view[CHILDREN] if child.id in ids]
+    waited = [child for child in view[CHILDREN] if child.id in ids]
+    text_max = min(TEXT_MAX_CHARS, ANSWER_MAX_CHARS // max(1, len(waited)))
+    standing = [Standing(child.path, child.status, child.text[:text_max]) for child in waited]
     message = TIMED_OUT if clock.cancelled_caught else STEERED if _working(ids, view) else DONE
     return Waited(message, clock.cancelled_caught, standing)
 
@@ -99,7 +103,9 @@ async def wait_agent(args: WaitAgent, view: View) -> Waited:
 @tool(name="list_agents", description=LIST, parallel=True, effect="none")
 async def list_agents(args: ListAgents, view: View) -> list[Standing]:
     """List subagents."""
-    return [Standing(child.path, child.status, task=child.task[:TEXT_MAX_CHARS]) for child in view[CHILDREN]]
+    children = view[CHILDREN]
+    task_max = min(TASK_MAX_CHARS, ANSWER_MAX_CHARS // max(1, len(children)))
+    return [Standing(child.path, child.status, task=child.task[:task_max]) for child in children]
 
 
 def _targets(targets: list[str] | None, view: View) -> frozenset[str]:
@@ -122,10 +128,6 @@ def _targets(targets: list[str] | None, view: View) -> frozenset[str]:
 
 def _working(ids: frozenset[str], view: View) -> bool:
     return any(child.id in ids and child.status in WORKING for child in view[CHILDREN])
-
-
-def _standing(child: Child) -> Standing:
-    return Standing(child.path, child.status, child.text[:TEXT_MAX_CHARS])
 
 
 AGENTS_PLUGIN = Plugin("agents", tools=(spawn_agent, wait_agent, list_agents))

@@ -2,27 +2,31 @@
 
 Read in this order:
 
-clock       the wall clock, the steady clock, and virtual time for a whole runtime
-crossing    what crosses the border between asyncio and Trio
-guest       one Trio run in the host's loop, and the two crossings
-lag         how late both loops wake
-waiting     one answer, waited for from either loop
-children    how a supervised child is described and how it ended
-supervisor  starts children, restarts them, gives up loudly
-config      RuntimeConfig from TOML, all mistakes at once
-reading     a reader of one session: log first, then live
-spawn       who may start a subagent; the Spawner that starts it
-recordings/ recorded sessions of other agents
-stores/     where logs become durable
-models/     models by name, and those that need no network
-assembly    plugins, tools and hooks put together and checked
-handle      SessionHandle: a session as people hold it
-app         open_runtime: the composition root
-doors/      what people and programs meet the runtime through
+clock        the wall clock, the steady clock, and virtual time for a whole runtime
+crossing     what crosses the border between asyncio and Trio
+guest        one Trio run in the host's loop, and the two crossings
+lag          how late both loops wake
+waiting      one answer, waited for from either loop
+children     how a supervised child is described and how it ended
+supervisor   starts children, restarts them, gives up loudly
+config       RuntimeConfig from TOML, all mistakes at once
+lookup       what a store knows of sessions without loading them
+reading      a reader of one session: log first, then live
+spawn        who may start a subagent; the Spawner that starts it
+recordings/  recorded sessions of other agents
+stores/      where logs become durable
+models/      models by name, and those that need no network
+assembly     plugins, tools and hooks put together and checked
+arguments    what is passed to open_runtime and create, checked
+handle       SessionHandle: a session as people hold it
+ground       what a runtime stands on: Trio run, store, metrics, nursery
+sessions     the live sessions: created, opened, revived, stopped, forgotten
+app          open_runtime: the composition root
+doors/       what people and programs meet the runtime through
 """
 
-from callboard.runtime.app import Runtime, open_runtime, serve_metrics
-from callboard.runtime.assembly import DEFAULT
+from callboard.plugins import DEFAULT
+from callboard.runtime.app import Runtime, open_runtime, run_sync, serve_metrics
 from callboard.runtime.config import ModelConfig, RuntimeConfig, load_config
 from callboard.runtime.handle import SessionHandle
 
@@ -34,5 +38,6 @@ __all__ = [
     "SessionHandle",
     "load_config",
     "open_runtime",
+    "run_sync",
     "serve_metrics",
 ]

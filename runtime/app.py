@@ -2,61 +2,64 @@
 
 import asyncio
 import logging
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar, overload
 
 import attrs
 import trio
 from prometheus_client import CollectorRegistry
 
 from callboard.actors.alarm import AlarmClock
-from callboard.actors.books import CHILDREN, OPENED, QUEUE, TURN
 from callboard.actors.childspec import ChildSpec, Intensity
-from callboard.actors.drop import usable
-from callboard.actors.errors import IntensityReached, LogError, SessionClosed, SessionNotFound, UsageError
+from callboard.actors.errors import IntensityReached, SessionClosed, UsageError
 from callboard.actors.events import SessionOpened, TurnEnded
-from callboard.actors.messages import Await, Stop, Wake
 from callboard.actors.model import Model
-from callboard.actors.notices import ChildRestarted, Notice, RuntimeLeft
-from callboard.actors.phase import Phase
+from callboard.actors.notices import RuntimeLeft
 from callboard.actors.plugin import Hook, Plugin
 from callboard.actors.session import Session
-from callboard.actors.stage import Stage
+from callboard.actors.stage import SpawnRequest
 from callboard.actors.store import Header, Store
 from callboard.actors.tool import Tool
-from callboard.metrics.collector import Collector, Snapshot
-from callboard.metrics.recorder import Recorder
+from callboard.metrics.collector import Snapshot
 from callboard.metrics.render import Exposition
 from callboard.metrics.serve import Server
 from callboard.metrics.serve import serve_metrics as serve_text
-from callboard.runtime.assembly import DEFAULT, Default, assemble, limits_of, tree_limits_of
-from callboard.runtime.clock import Wall, WallClock, steady_s
-from callboard.runtime.config import RuntimeConfig, load_config
-from callboard.runtime.crossing import Outcome
-from callboard.runtime.guest import Guest
-from callboard.runtime.handle import SessionHandle, handle_of
+from callboard.plugins import DEFAULT
+from callboard.runtime.arguments import (
+    checked_clock,
+    checked_folder,
+    checked_registry,
+    checked_store,
+    checked_text,
+    checked_title,
+    new_session_id,
+    settings_of,
+)
+from callboard.runtime.assembly import assemble, tree_limits_of
+from callboard.runtime.clock import Wall
+from callboard.runtime.config import RuntimeConfig
+from callboard.runtime.ground import Ground, Parts
+from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lag import LagProbes
 from callboard.runtime.models import ModelNames
-from callboard.runtime.reading import Reading, Source
-from callboard.runtime.spawn import Spawner
-from callboard.runtime.stores import open_store
+from callboard.runtime.reading import QUEUE_MAX, Reading
+from callboard.runtime.sessions import Sessions
 from callboard.runtime.supervisor import Supervisor
-from callboard.runtime.waiting import Pending, in_thread
+
+T = TypeVar("T")
 
 LOGGER = logging.getLogger("callboard")
-ENDS_AT_ONCE_MAX = 256  # sessions that are ended side by side: fast, and no loop stalls for long
-SESSION_ID_MAX_CHARS = 200
-FOUND_PAGE_MAX = 200
+NOT_YET = ("new", "opening")
+POLITE_FACTOR = 0.6  # of `shutdown_s`: so long a session may take to end by itself when the runtime closes
 
 
 def open_runtime(
     config: RuntimeConfig | str | Path | None = None,
     *,
     model: Model | str | None = None,
-    plugins: Sequence[Plugin] | Default = DEFAULT,
+    plugins: Sequence[Plugin] = DEFAULT,
     tools: Iterable[Tool] = (),
     hooks: Iterable[Hook] = (),
     store: Store | str | None = None,
@@ -66,43 +69,43 @@ def open_runtime(
 ) -> "Runtime":
     """A runtime for the length of an `async with`, or from `await ....start()` to `await ....close()`.
 
-    `config` is a RuntimeConfig or the path of a TOML file; arguments beat it. `store` is `memory`, `sqlite:///FILE` or a
-    Store; `model` a Model, `scripted:demo` or `replay:FILE`. `folder` is the working directory of tools. Mistakes are
+    `config` is a RuntimeConfig or the path of a TOML file; arguments beat it. `store` is `memory`, `sqlite:///FILE` or
+    a Store; `model` a Model, `scripted:demo` or `replay:FILE`. `folder` is the working directory of tools. Mistakes are
     raised here as `UsageError`, before anything runs.
     """
-    settings = config if isinstance(config, RuntimeConfig) else load_config(config) if config else RuntimeConfig()
+    settings = settings_of(config)
     names = ModelNames(model if model is not None else settings.model.name)
-    return Runtime(
+    parts = Parts(
         settings,
         names,
         assemble(settings, plugins, tools, hooks, instead=names.tools),
-        store if store is not None else settings.store.url or "memory",
-        registry or CollectorRegistry(),
-        clock or WallClock(),
-        str(Path(folder).resolve()),
+        checked_store(store, settings),
+        checked_registry(registry),
+        checked_clock(clock),
+        checked_folder(folder),
     )
+    return Runtime(parts)
 
 
 class Runtime:
     """A running Callboard: sessions by id, under supervisors, on one store. Made by `open_runtime`."""
 
-    def __init__(
-        self,
-        config: RuntimeConfig,
-        models: ModelNames,
-        assembly: Any,
-        store: Store | str,
-        registry: CollectorRegistry,
-        wall: Wall,
-        folder: str,
-    ) -> None:
-        self.config, self.models, self._assembly, self.registry = config, models, assembly, registry
-        self._store_or_url, self._wall, self._folder = store, wall, folder
-        self._actors: dict[str, Session] = {}
-        self._readings: dict[Reading, str] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
-        self._phase = "new"
+    def __init__(self, parts: Parts) -> None:
+        self.config, self.models, self.registry = parts.config, parts.models, parts.registry
+        self._ground = Ground(parts, self._set_alarm, self._snapshot)
+        self._phase: Literal["new", "opening", "open", "closing", "closed"] = "new"
+        self._closing: asyncio.Task[None] | None = None
         self._left: tuple[str, ...] = ()
+
+    @property
+    def store(self) -> Store:
+        """Where the logs are."""
+        return self._ground.store
+
+    @property
+    def exposition(self) -> Exposition:
+        """The metrics, ready to be served."""
+        return self._ground.exposition
 
     # -- opening and closing -----------------------------------------------------------------------------------------
 
@@ -118,124 +121,71 @@ class Runtime:
         """Open everything; returns the runtime itself, so that `rt = await open_runtime(...).start()` works."""
         if self._phase != "new":
             raise UsageError("this runtime was opened before; call open_runtime() again.")
-        self._phase = "open"
-        self._guest = await Guest.enter()
+        self._phase = "opening"
         try:
-            await self._open()
-        except BaseException:
-            await self._guest.leave()
-            raise
+            await self._ground.open()
+            self._supervise()
+            self._phase = "open"
+        finally:
+            if self._phase == "opening":
+                self._phase = "closed"
         return self
 
-    async def _open(self) -> None:
-        assembly = self._assembly
-        known = tuple(assembly.tools)
-        self._recorder = Recorder(self.registry, known, [hook.name for hook in assembly.hooks])
-        Collector(self.registry, self._snapshot)
-        self.exposition = Exposition(self.registry, steady_s)
-        url = self._store_or_url
-        self.store = await in_thread(self._open_store, url) if isinstance(url, str) else url
-        self.store.open(self._guest.run_soon)
-        if hasattr(self.store, "on_notice"):
-            self.store.on_notice = self._notice
-        ready = Pending()
-        self._ground = self._guest.spawn(lambda: self._hold(ready), _ignore, name="ground of a runtime")
-        self._stage: Stage = await ready.get()
-        self._alarm = AlarmClock(self._wall.now_ms, self._ring)
-        supervision = Intensity(self.config.supervisor.restarts_max, self.config.supervisor.period_s)
-        self._sessions = Supervisor(
-            self._guest,
-            id="sessions",
-            intensity=supervision,
-            ends_at_once_max=ENDS_AT_ONCE_MAX,
-            on_notice=self._child_ended,
+    def _supervise(self) -> None:
+        """The tree: the alarm and the sessions under one root."""
+        ground, supervision = self._ground, self.config.supervisor
+        self._alarm = AlarmClock(ground.stage.now_ms, self._ring)
+        self._sessions = Sessions(
+            ground.guest,
+            ground.stage,
+            self.config,
+            tree_limits_of(self.config, agents_max=self.models.agents_max),
+            self._alarm,
+            ground.notice,
+            polite_s=self.config.runtime.shutdown_s * POLITE_FACTOR,
         )
+        ground.stage.spawner = self._sessions.spawner
+        sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
         self._root = Supervisor(
-            self._guest,
+            ground.guest,
             id="root",
-            children=(ChildSpec("alarm", self._alarm.run), self._sessions.as_child(shutdown_s=self._shutdown_s)),
-            intensity=supervision,
-            on_notice=self._notice,
+            children=(ChildSpec("alarm", self._alarm.run), sessions),
+            intensity=Intensity(supervision.restarts_max, supervision.period_s),
+            on_notice=ground.notice,
         )
-        self._rooted = self._guest.start(self._root.run)
-        self._probes = LagProbes(self._guest, self._notice)
+        self._rooted = ground.guest.start(self._root.run)
+        self._probes = LagProbes(ground.guest, ground.notice)
         self._probes.start()
 
-    def _open_store(self, url: str) -> Store:
-        option = f"?durability={self.config.store.durability}"
-        return open_store(url + option if url.startswith("sqlite:") and "?" not in url else url)
-
-    @property
-    def _shutdown_s(self) -> float:
-        return self.config.runtime.shutdown_s
-
-    async def _hold(self, ready: Pending) -> None:
-        """(Trio) The nursery of this runtime's tool bodies and of all that outlives a turn."""
-        assembly = self._assembly
-        async with trio.open_nursery() as nursery:
-            stage = Stage(
-                store=self.store,
-                codec=assembly.codec,
-                folds=assembly.folds,
-                now_ms=self._wall.now_ms,
-                nursery=nursery,
-                ask_host=self._guest.ask_host,
-                resolve=self.models.resolve,
-                tools=assembly.tools,
-                plugins=assembly.plugins,
-                hooks=assembly.hooks,
-                limits=limits_of(self.config, steps_max=self.models.steps_max),
-                on_event=self._recorder.event,
-                on_notice=self._notice,
-                on_due=lambda session, due_ms: self._alarm.set(session, due_ms),
-                on_interrupt=self._keyboard_interrupt,
-                folder=self._folder,
-                can_drop=await usable(),
-            )
-            agents = self.config.agents
-            self._spawner = Spawner(
-                stage,
-                tree_limits_of(self.config, agents_max=self.models.agents_max),
-                self._actors.get,
-                self._supervise,
-                cascade=agents.cascade,
-                wake=agents.notify == "wake",
-            )
-            stage.spawner = self._spawner
-            ready.reply(stage)
-            await trio.sleep_forever()
-
     async def close(self) -> None:
-        """Stop every session, flush, end; bounded by `shutdown_s`. What still lives is named in the log."""
-        if self._phase != "open":
-            return
-        self._phase = "closing"
-        await asyncio.shield(asyncio.ensure_future(self._close()))
+        """Stop every session, flush, end; bounded by `shutdown_s`. What still lives is named in `left` and the log.
+
+        Harmless when repeated. Whoever waits and is cancelled still waits until it is closed.
+        """
+        _not_inside("close")
+        if self._phase == "open":
+            self._phase = "closing"
+            self._closing = asyncio.ensure_future(self._close())
+        if self._closing is not None:
+            await _until_done(self._closing)
+            self._closing.result()
 
     async def _close(self) -> None:
+        ends_s = self._ground.guest.loop.time() + self.config.runtime.shutdown_s
         self._probes.stop()
-        left = list(await self._root_end())
-        self._ground.cancel()
-        left += await self._guest.leave(bound_s=self._shutdown_s)
-        left += self._stage.abandoned.names()
+        left: tuple[str, ...] = ()
         try:
-            await in_thread(self.store.close)
-        except LogError as error:
-            LOGGER.error("the store did not close cleanly: %s", error)
-        for reading in tuple(self._readings):
-            reading.end()
-        self._phase, self._left = "closed", tuple(left)
-        if left:
-            LOGGER.warning("the runtime closed while these were still alive: %s", ", ".join(left))
-            self._notice(RuntimeLeft(self._left))
-
-    async def _root_end(self) -> tuple[str, ...]:
-        left = await self._sessions.shutdown()
-        self._rooted.cancel()
-        await asyncio.wait((self._rooted,), timeout=self._shutdown_s)
-        if self._rooted.done() and not self._rooted.cancelled():
-            self._rooted.exception()
-        return left
+            left = await self._sessions.end(ends_s)
+        finally:
+            self._rooted.cancel()
+            left += await self._ground.close(ends_s, self._rooted)
+            self._sessions.closed()
+            if not self._rooted.cancelled() and self._rooted.done():
+                self._rooted.exception()  # read, because nobody has to wait() for it
+            self._phase, self._left = "closed", tuple(dict.fromkeys(left))
+            if self._left:
+                LOGGER.warning("the runtime closed while these were still alive: %s", ", ".join(self._left))
+                self._ground.notice(RuntimeLeft(self._left))
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -245,7 +195,26 @@ class Runtime:
     @property
     def parked(self) -> tuple[str, ...]:
         """Tools that survived every attempt to end them; their code never runs again."""
-        return tuple(self._stage.abandoned.parked)
+        return () if self._phase in NOT_YET else tuple(self._ground.stage.abandoned.parked)
+
+    async def wait(self) -> None:
+        """Return when the runtime was closed; raises `IntensityReached` when its supervisors gave up."""
+        _not_inside("wait")
+        self._check_begun()
+        await asyncio.wait((self._rooted,))
+        error = None if self._rooted.cancelled() else self._rooted.exception()
+        if isinstance(error, IntensityReached):
+            raise error
+        if self._closing is not None:
+            await asyncio.wait((self._closing,))
+
+    def _check_open(self) -> None:
+        if self._phase != "open":
+            raise SessionClosed(f"the runtime is {self._phase}: open one with open_runtime().")
+
+    def _check_begun(self) -> None:
+        if self._phase in NOT_YET or not hasattr(self, "_sessions"):
+            raise SessionClosed(f"the runtime is {self._phase}: open one with open_runtime().")
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
@@ -258,178 +227,51 @@ class Runtime:
     ) -> SessionHandle:
         """A new session; without an id it gets one. An id that exists is a `UsageError`: use `open`."""
         self._check_open()
-        id_ = _session_id(session_id)
-        if model is not None:
-            self.models.resolve(model)
-        if id_ in self._actors or await self._header(id_) is not None:
-            raise UsageError(f"session {id_!r} exists already: open it, or choose another id.")
-        actor = Session(self._stage, id_, SessionOpened(root=id_, system=system, model=model, title=title))
-        self._supervise(actor)
-        await self._loaded(actor)
-        flushed = Pending()
-        actor.log.when_durable(flushed.reply)
-        error = await flushed.get()
-        if error is not None:
-            raise error
-        return handle_of(self, actor)
+        id_ = new_session_id(session_id)
+        system = checked_text("system", system, self._ground.stage.limits.text_max_chars)
+        opening = SessionOpened(root=id_, system=system, model=self.models.checked(model), title=checked_title(title))
+        return await self._sessions.create(id_, opening)
 
     async def open(self, session_id: str) -> SessionHandle:
-        """A session that exists, live or in the store; its log is read and repaired. `SessionNotFound` otherwise."""
+        """A session that exists, live or in the store; its log is read and repaired. `SessionNotFound` otherwise.
+
+        A model it names that is not known any more fails its turns, not this.
+        """
         self._check_open()
-        async with self._lock(session_id):
-            live = self._actors.get(session_id)
-            if live is not None:
-                return handle_of(self, live)
-            if await self._header(session_id) is None:
-                raise SessionNotFound(f"there is no session {session_id!r} in this store.")
-            actor = Session(self._stage, session_id, None)
-            await self._load(actor)
-            self._supervise(actor)
-            await self._loaded(actor)
-            await self._revive_children(actor)
-            return handle_of(self, actor)
+        if not isinstance(session_id, str):
+            raise UsageError(f"open takes the id of a session, got {session_id!r:.80}.")
+        return await self._sessions.open(session_id)
 
-    def _lock(self, session_id: str) -> asyncio.Lock:
-        return self._opening.setdefault(session_id, asyncio.Lock())
-
-    async def _load(self, actor: Session) -> None:
-        """Read the log before a supervisor sees the actor: a damaged log is the caller's news, not a crash."""
-        await self._guest.start(actor.load)
-
-    async def _loaded(self, actor: Session) -> None:
-        pending = Pending()
-        actor.tell(Await(0, reply=pending.reply))
-        await pending.get()
-
-    async def _header(self, session_id: str) -> Header | None:
-        if self.store.blocking:
-            return await in_thread(self.store.header, session_id)
-        return self.store.header(session_id)
-
-    def _supervise(self, actor: Session) -> None:
-        if self._phase != "open":
-            raise SessionClosed("the runtime is closing: no session starts any more.")
-        opened = actor.log[OPENED] or actor.opening
-        root = opened is None or opened.parent is None
-        self._actors[actor.id] = actor
-        actor.on_abort = lambda: self._spawner.interrupt_children(actor)
-        spec = ChildSpec(
-            actor.id,
-            actor.run,
-            restart="transient" if root else "temporary",
-            shutdown_s=self._shutdown_s,
-            stop=lambda: actor.tell(Stop()),
-            about=lambda: actor.phase.value,
-        )
-        self._sessions.start_child(spec)
-
-    async def _revive_children(self, actor: Session) -> None:
-        """Children whose end the parent has not recorded: read their logs, and let it know."""
-        for known in actor.log[CHILDREN]:
-            if known.status not in ("pending", "running") or known.id in self._actors:
-                continue
-            header = await self._header(known.id)
-            child = Session(self._stage, known.id, None)
-            if header is not None:
-                await self._load(child)
-            opened = child.log[OPENED]
-            if opened is None:
-                self._spawner.lost(actor, known)
-                continue
-            self._spawner.adopt(child, opened, notify=False)
-            ended = child.last_ended or await self.find_ended(child.id, child.log[TURN].number)
-            self._supervise(child)
-            if ended is not None and child.on_ended is not None:
-                child.on_ended(ended)
-
-    def _child_ended(self, notice: ChildRestarted) -> None:
-        """(the supervisor) A session's actor ended: what follows for those who wait for it."""
-        self._notice(notice)
-        actor = self._actors.get(notice.child)
-        if actor is None or notice.decision == "restart":
-            return
-        if actor.phase is not Phase.STOPPED:
-            actor.close()
-            self._spawner.crashed(actor)
-        self._forget(actor)
-
-    def _forget(self, actor: Session) -> None:
-        if self._actors.get(actor.id) is actor:
-            del self._actors[actor.id]
-            self._opening.pop(actor.id, None)
-            self._alarm.set(actor.id, None)
-            for reading in [one for one, id_ in self._readings.items() if id_ == actor.id]:
-                reading.end()
-
-    async def stop_session(self, session_id: str) -> None:
-        """Stop a session, its children first; harmless when it is not live."""
-        actor = self._actors.get(session_id)
-        if actor is None:
-            return
-        for child in actor.log[CHILDREN]:
-            await self.stop_session(child.id)
-        pending = Pending()
-        actor.tell(Stop(reply=pending.reply))
-        await pending.get()
-        self._forget(actor)
+    async def spawn(self, session_id: str, name: str, task: str, *, notify: bool = True) -> str:
+        """Start a subagent of a live session; its id. `UsageError` says what is in the way."""
+        self._check_open()
+        return await self._sessions.spawn(SpawnRequest(session_id, name, task, notify=notify))
 
     def actor(self, session_id: str) -> Session:
         """The live actor of a session; `SessionClosed` when there is none."""
         self._check_open()
-        actor = self._actors.get(session_id)
-        if actor is None:
-            raise SessionClosed(f"session {session_id!r} has ended: open it again to go on.")
-        return actor
+        return self._sessions.actor(session_id)
 
-    def _check_open(self) -> None:
-        if self._phase != "open":
-            raise SessionClosed(f"the runtime is {self._phase}: open one with open_runtime().")
-
-    def read(self, session_id: str, after: int, *, deltas: bool, queue_max: int) -> Reading:
-        """A reader of a session, live or from the store."""
-        if self._phase == "new":
-            self._check_open()
-        source = Source(
-            self.store,
-            self._assembly.codec,
-            session_id,
-            self._actors.get(session_id),
-            self._unread,
-            self._notice,
-        )
-        reading = Reading(source, after, deltas=deltas, queue_max=queue_max)
-        self._readings[reading] = session_id
-        return reading
-
-    def _unread(self, reading: Reading) -> None:
-        self._readings.pop(reading, None)
-
-    async def find_ended(self, session_id: str, turn: int) -> TurnEnded | None:
-        """The end of a turn, looked up in the store."""
-        before = 2**62
-        while True:
-            args = (session_id, ("turn_ended",), before, FOUND_PAGE_MAX)
-            records = await in_thread(self.store.last, *args) if self.store.blocking else self.store.last(*args)
-            for record in records:
-                event = self._assembly.codec.decode(record.body)
-                if isinstance(event, TurnEnded) and event.turn == turn:
-                    return event
-            if len(records) < FOUND_PAGE_MAX:
-                return None
-            before = records[-1].seq
+    def read(self, session_id: str, after: int = -1, *, deltas: bool = False, queue_max: int = QUEUE_MAX) -> Reading:
+        """A reader of a session by its id; of one that is not live it reads what the store has, and ends."""
+        self._check_begun()
+        return self._sessions.read(session_id, after, deltas=deltas, queue_max=queue_max)
 
     def sessions(self) -> tuple[SessionHandle, ...]:
         """The live sessions."""
-        return tuple(handle_of(self, actor) for actor in self._actors.values() if actor.log[OPENED] is not None)
+        self._check_open()
+        return self._sessions.handles()
 
     async def stored(self) -> list[Header]:
         """All sessions of the store, newest first."""
-        return await in_thread(self.store.headers)
+        self._check_open()
+        return await self._sessions.lookup.headers()
 
     # -- looking at it -----------------------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, Any]:
-        """The supervision tree, sessions by phase, and what was left behind, as plain data."""
+        """The supervision tree, sessions by phase, and what was left behind, as plain data; after the end too."""
+        self._check_begun()
         snapshot = self._snapshot()
         return {
             "tree": attrs.asdict(self._root.statistics()),
@@ -437,24 +279,17 @@ class Runtime:
             "mailbox_messages": sum(snapshot.mailbox.values()),
             "queued_messages": sum(snapshot.queued.values()),
             "subscribers": snapshot.subscribers,
-            "abandoned": list(self._stage.abandoned.names()),
-            "parked": list(self._stage.abandoned.parked),
-            "can_drop": self._stage.can_drop,
+            "abandoned": list(self._ground.stage.abandoned.names()),
+            "parked": list(self._ground.stage.abandoned.parked),
+            "can_drop": self._ground.stage.can_drop,
         }
 
     def _snapshot(self) -> Snapshot:
-        phases: dict[str, int] = {}
-        mailbox: dict[str, int] = {}
-        queued: dict[str, int] = {}
-        for actor in tuple(self._actors.values()):
-            phase = actor.phase.value
-            phases[phase] = phases.get(phase, 0) + 1
-            mailbox[phase] = mailbox.get(phase, 0) + len(actor.mailbox)
-            queued[phase] = queued.get(phase, 0) + len(actor.log[QUEUE])
-        return Snapshot(phases, mailbox, queued, len(self._readings))
+        return self._sessions.snapshot() if self._phase in ("open", "closing") else Snapshot()
 
     def metrics_text(self, accept: str = "") -> str:
-        """The exposition as text: Prometheus text, or OpenMetrics when `accept` asks for it."""
+        """The exposition as text: Prometheus text, or OpenMetrics when `accept` asks for it; after the end too."""
+        self._check_begun()
         steps = self.exposition.steps(accept)
         while True:
             try:
@@ -463,29 +298,13 @@ class Runtime:
                 text: str = done.value.body.decode()
                 return text
 
-    async def wait(self) -> None:
-        """Return when the runtime was closed; raises `IntensityReached` when its supervisors gave up."""
-        try:
-            await asyncio.shield(self._rooted)
-        except asyncio.CancelledError:
-            if not self._rooted.done():
-                raise
-        except IntensityReached:
-            raise
-
     # -- what the stage tells ----------------------------------------------------------------------------------------
 
-    def _notice(self, notice: Notice) -> None:
-        self._recorder.notice(notice)
+    def _set_alarm(self, session: str, due_ms: int | None) -> None:
+        self._alarm.set(session, due_ms)
 
-    def _ring(self, session_id: str) -> None:
-        actor = self._actors.get(session_id)
-        if actor is not None and actor.phase is not Phase.STOPPED:
-            actor.tell(Wake())
-
-    def _keyboard_interrupt(self, error: BaseException) -> None:
-        """A tool met Ctrl-C: that is for the whole program, so it leaves by the host's loop."""
-        self._guest.loop.call_soon(_raise, KeyboardInterrupt())
+    def _ring(self, session: str) -> None:
+        self._sessions.ring(session)
 
 
 def serve_metrics(rt: Runtime, host: str = "127.0.0.1", port: int = 0) -> Server:
@@ -493,22 +312,50 @@ def serve_metrics(rt: Runtime, host: str = "127.0.0.1", port: int = 0) -> Server
     return serve_text(rt.exposition.page, host, port)
 
 
-def _session_id(session_id: str | None) -> str:
-    if session_id is None:
-        return f"s-{uuid.uuid4().hex[:12]}"
-    if (
-        not isinstance(session_id, str)
-        or not 0 < len(session_id) <= SESSION_ID_MAX_CHARS
-        or not session_id.isprintable()
-    ):
-        raise UsageError(f"a session id is 1 to {SESSION_ID_MAX_CHARS} printable characters, got {session_id!r:.80}.")
-    return session_id
+@overload
+def run_sync(what: str, /, **options: Any) -> TurnEnded: ...
+@overload
+def run_sync(what: Callable[[Runtime], Awaitable[T]], /, **options: Any) -> T: ...
+def run_sync(what: Any, /, **options: Any) -> Any:
+    """A runtime for a program without an event loop: runs one text as a turn, or an async function of the runtime.
+
+    `options` are those of `open_runtime`. Returns the TurnEnded, or what the function returns. In a thread with a
+    running loop it is a `UsageError`: loops are never entered twice.
+    """
+    if _loop_runs() or trio.lowlevel.in_trio_run():
+        raise UsageError(
+            "an event loop runs in this thread: use `async with open_runtime(...)`, or in a notebook "
+            "`rt = await open_runtime(...).start()` and `await rt.close()`."
+        )
+    if not (isinstance(what, str) or callable(what)):
+        raise UsageError(f"run_sync takes a text, or an async function that takes the runtime, got {what!r:.80}.")
+    runtime = open_runtime(**options)
+
+    async def main() -> Any:
+        async with runtime as rt:
+            return await what(rt) if callable(what) else await (await rt.create()).run(what)
+
+    return asyncio.run(main())
 
 
-def _ignore(outcome: Outcome) -> None:
-    if outcome.error is not None:
-        LOGGER.error("the ground of a runtime failed: %r", outcome.error)
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
-def _raise(error: BaseException) -> None:
-    raise error
+def _not_inside(verb: str) -> None:
+    """Closing waits for every actor, so an actor that waits for it would wait for itself."""
+    if trio.lowlevel.in_trio_task():
+        raise UsageError(f"{verb}() is called from asyncio, not from inside a tool or an actor.")
+
+
+async def _until_done(closing: asyncio.Task[None]) -> None:
+    try:
+        await asyncio.wait((closing,))
+    except asyncio.CancelledError:
+        if not closing.done():
+            await _until_done(closing)
+        raise

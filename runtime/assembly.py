@@ -41,21 +41,33 @@ def assemble(
     hooks: Iterable[Hook],
     instead: Iterable[Tool] = (),
 ) -> Assembly:
-    """Put a runtime together; with DEFAULT come plugins of installed packages. `UsageError` for what is no plugin, tool or hook, and for a name used twice.
+    """Put a runtime together; `UsageError` for what is no plugin, tool or hook, and for a name used twice.
 
-    `instead` are tools of a model's own (a replay's): they take the place of ours with the same names.
+    With DEFAULT come the plugins of installed packages. `instead` are tools of a model's own (a replay's): they take
+    the place of ours with the same names.
     """
-    registered = tuple(_registered(point) for point in entry_points(group=GROUP)) if plugins is DEFAULT else ()
-    chosen = (*_configured(config, plugins), *registered)
+    chosen = default_plugins(config) if plugins is DEFAULT else _configured(config, _listed("plugins", plugins))
     check_plugins(chosen)
-    checked = tuple(hooks)
+    checked = _listed("hooks", hooks)
     for hook in checked:
         if not isinstance(hook, Hook):
-            raise UsageError(f"hooks must be Hook values, got {hook!r}.")
-    catalogue = _catalogue(config, [*(t for plugin in chosen for t in plugin.tools), *tools])
+            raise UsageError(f"hooks must be Hook values, got {hook!r:.80}.")
+    catalogue = _catalogue(config, [*(t for plugin in chosen for t in plugin.tools), *_listed("tools", tools)])
     catalogue.update({tool.name: tool for tool in instead})
     events: tuple[type[Event], ...] = tuple(event for plugin in chosen for event in plugin.events)
     return Assembly(chosen, catalogue, checked, Codec(_without_known(events)), Folds(_projections(chosen)))
+
+
+def _listed(what: str, values: Any) -> tuple[Any, ...]:
+    """All of them, as a tuple; `UsageError` for what is no list of values."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+        raise UsageError(f"{what} must be a list, got {values!r:.80}.")
+    return tuple(values)
+
+
+def default_plugins(config: RuntimeConfig) -> tuple[Plugin, ...]:
+    """The shipped plugins, as configured, then what installed packages register in the entry-point group."""
+    return (*_configured(config, DEFAULT), *(_registered(point) for point in entry_points(group=GROUP)))
 
 
 def _configured(config: RuntimeConfig, plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
@@ -78,7 +90,7 @@ def _catalogue(config: RuntimeConfig, tools: Iterable[Tool]) -> dict[str, Tool]:
     catalogue: dict[str, Tool] = {}
     for tool in tools:
         if not isinstance(tool, Tool):
-            raise UsageError(f"tools must be made with @tool, got {tool!r}.")
+            raise UsageError(f"tools must be made with @tool, got {tool!r:.80}.")
         if tool.name in catalogue and catalogue[tool.name] is not tool:
             raise UsageError(f"two tools are named {tool.name!r}: rename one with @tool(name=...).")
         catalogue[tool.name] = tool

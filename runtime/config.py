@@ -1,5 +1,6 @@
 """RuntimeConfig: from TOML through cattrs, unknown keys forbidden, all mistakes at once as `what @ $.path`."""
 
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import attrs
 import cattrs
 import cattrs.errors
+import cattrs.gen
 import cattrs.v
 
 from callboard.actors.abort import ABORT_WINDOW_S
@@ -21,8 +23,8 @@ TEXT_MAX_BYTES = 1024 * 1024  # of a configuration file; a larger one is some ot
 
 def _at_least(low: float) -> Any:
     def check(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-        if value is not None and value < low:
-            raise ValueError(f"{attribute.name} must be at least {low:g}, got {value:g}")
+        if value is not None and not low <= value < math.inf:
+            raise ValueError(f"{attribute.name} must be at least {low:g}, got {value}")
 
     return check
 
@@ -56,7 +58,7 @@ class ModelConfig:
 
 @attrs.frozen(kw_only=True)
 class StoreConfig:
-    """[store]: where the logs are, and when a record counts as durable (`full`: on the disk, `normal`: in its cache)."""
+    """[store]: where the logs are; a record is durable on the disk (`full`), or in its cache (`normal`)."""
 
     url: str | None = None
     durability: Literal["full", "normal"] = "full"
@@ -148,7 +150,7 @@ def load_config(path: str | Path) -> RuntimeConfig:
     if len(data) > TEXT_MAX_BYTES:
         raise ConfigError(source, (f"is larger than {TEXT_MAX_BYTES:,} bytes; name a configuration file",))
     try:
-        table = tomllib.loads(data.decode())
+        table = tomllib.loads(data.decode("utf-8-sig"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(source, (f"is not TOML: {error}",)) from None
     return config_of(table, source)
@@ -156,6 +158,8 @@ def load_config(path: str | Path) -> RuntimeConfig:
 
 def config_of(table: Mapping[str, Any], source: str = "configuration") -> RuntimeConfig:
     """Settings from a mapping as TOML gives it; a `ConfigError` lists every mistake."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(source, (f"expected a table, got {type(table).__name__} @ $",))
     try:
         return _converter().structure(table, RuntimeConfig)
     except cattrs.errors.BaseValidationError as error:
@@ -165,12 +169,41 @@ def config_of(table: Mapping[str, Any], source: str = "configuration") -> Runtim
 
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
+    converter.register_structure_hook_factory(attrs.has, lambda kind: _checking(converter, kind))
     for kind in (bool, int, float, str):
         converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook_func(lambda kind: kind == Mapping[str, ToolConfig], _tools(converter))
     converter.register_structure_hook_func(_is_literal, _one_of)
     converter.register_structure_hook_func(_is_optional, lambda value, kind: _optional(converter, value, kind))
     return converter
+
+
+def _checking(converter: cattrs.Converter, kind: Any) -> Any:
+    """Each key of a table with its own check, so that every mistake shows, whatever else is wrong beside it."""
+    checks: dict[str, Any] = {
+        field.name: cattrs.gen.override(struct_hook=_checked(converter, field))
+        for field in attrs.fields(kind)
+        if field.validator is not None
+    }
+    structure = cattrs.gen.make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True, **checks)
+    return lambda value, _: structure(_table(value), kind)
+
+
+def _table(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"expected a table, got {type(value).__name__}")
+    return value
+
+
+def _checked(converter: cattrs.Converter, field: "attrs.Attribute[Any]") -> Any:
+    def hook(value: Any, _: Any) -> Any:
+        kind: Any = field.type
+        found = converter.structure(value, kind)
+        if field.validator is not None:
+            field.validator(None, field, found)
+        return found
+
+    return hook
 
 
 def _exactly(kind: type) -> Any:
@@ -204,7 +237,7 @@ def _optional(converter: cattrs.Converter, value: Any, kind: Any) -> Any:
 
 def _tools(converter: cattrs.Converter) -> Any:
     def hook(value: Any, _: Any) -> Mapping[str, ToolConfig]:
-        found: dict[str, ToolConfig] = converter.structure(value, dict[str, ToolConfig])
+        found: dict[str, ToolConfig] = converter.structure(_table(value), dict[str, ToolConfig])
         return MappingProxyType(found)
 
     return hook
@@ -213,6 +246,4 @@ def _tools(converter: cattrs.Converter) -> Any:
 def _what(error: BaseException, _: type | None) -> str:
     if isinstance(error, cattrs.errors.ForbiddenExtraKeysError):
         return f"unknown key {', '.join(repr(key) for key in sorted(error.extra_fields))}"
-    if isinstance(error, TypeError | AttributeError) and ("not iterable" in str(error) or "'items'" in str(error)):
-        return "expected a table"
     return str(error) or type(error).__name__

@@ -1,13 +1,14 @@
 """SessionHandle: a session as people hold it; works from asyncio and from Trio, and never holds the actor itself."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
 from callboard.actors.books import CHILDREN, OPENED
 from callboard.actors.errors import SessionClosed, UsageError
 from callboard.actors.events import TurnEnded
+from callboard.actors.fold import Trail
 from callboard.actors.messages import (
     Accepted,
     Ask,
@@ -20,7 +21,6 @@ from callboard.actors.messages import (
     Refused,
     ResumeQueue,
     SetMode,
-    Stop,
     Stopped,
     Submit,
     Withdraw,
@@ -28,7 +28,8 @@ from callboard.actors.messages import (
 )
 from callboard.actors.session import Session
 from callboard.actors.verbs import check_submit
-from callboard.runtime.reading import QUEUE_MAX, Reading
+from callboard.runtime.lookup import Lookup
+from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
 from callboard.runtime.waiting import Pending
 
 MODES = ("plan", "default")
@@ -45,8 +46,9 @@ class Home(Protocol):
         """A reader of the session, live or from the store."""
         ...
 
-    async def find_ended(self, session_id: str, turn: int) -> TurnEnded | None:
-        """The end of a turn, from the store."""
+    @property
+    def lookup(self) -> Lookup:
+        """What the store knows."""
         ...
 
     async def stop_session(self, session_id: str) -> None:
@@ -55,7 +57,11 @@ class Home(Protocol):
 
 
 class SessionHandle:
-    """One session. Control verbs answer with values; raised are `UsageError`, `MailboxFull`, `SessionClosed`, `LogError`."""
+    """One session, from asyncio or from Trio. Control verbs answer with values.
+
+    Raised are `UsageError`, `MailboxFull`, `SessionClosed` and `LogError`. Who waits and is cancelled leaves only the
+    waiting: what was asked is done all the same.
+    """
 
     __slots__ = ("_home", "_text_max_chars", "id", "parent", "path")
 
@@ -76,7 +82,7 @@ class SessionHandle:
         self._home.actor(self.id).tell(letter)
 
     async def submit(self, text: str, id: str | None = None) -> Accepted | Refused:
-        """A turn of its own: now if idle, else queued in order. Accepted means durable; the same id is accepted once."""
+        """A turn of its own: now if idle, else queued in order. Accepted is durable; the same id is accepted once."""
         text = check_submit(text, id, self._text_max_chars)
         answer: Accepted | Refused = await self._ask(lambda reply: Submit(text, id, reply=reply))
         return answer
@@ -90,21 +96,25 @@ class SessionHandle:
         if isinstance(answer, Refused):
             raise SessionClosed(f"session {self.id!r} refused the text: {answer.reason}: {answer.detail}.")
         found: TurnEnded | None = await ended.get()
-        if found is None:
-            found = await self._long_ago(answer.turn)
-        return found
+        return found if found is not None else await self._sent_before(id, answer.turn)
+
+    async def _sent_before(self, id: str | None, turn: int | None) -> TurnEnded:
+        """The end of the turn that took a message, which was sent once before and answered then."""
+        if turn is None and id is not None:
+            turn = await self._home.lookup.find_taker(self.id, id)
+        if turn is None:
+            raise SessionClosed(f"message {id!r} was withdrawn before a turn took it.")
+        return await self.wait(turn)
 
     async def wait(self, turn: int | None) -> TurnEnded:
         """The end of a turn; at once when it ended long ago."""
-        if not isinstance(turn, int) or isinstance(turn, bool) or turn < 1:
+        if not _is_turn(turn):
             raise UsageError(
-                f"wait takes a turn number from 1, got {turn!r}; a queued message has none yet: use run()."
+                f"wait takes a turn number from 1, got {turn!r:.80}; a queued message has none yet: use run()."
             )
         found: TurnEnded | None = await self._ask(lambda reply: Await(turn, reply=reply))
-        return found if found is not None else await self._long_ago(turn)
-
-    async def _long_ago(self, turn: int | None) -> TurnEnded:
-        found = None if turn is None else await self._home.find_ended(self.id, turn)
+        if found is None:
+            found = await self._home.lookup.find_ended(self.id, turn)
         if found is None:
             raise UsageError(f"session {self.id!r} has no ended turn {turn}.")
         return found
@@ -115,11 +125,15 @@ class SessionHandle:
 
     async def interrupt(self, turn: int | None = None) -> Interrupting | Idle | Refused:
         """Abort the running turn; with `turn` only that one. Harmless when idle, and when repeated."""
+        if turn is not None and not _is_turn(turn):
+            raise UsageError(f"interrupt takes a turn number from 1, or none, got {turn!r:.80}.")
         answer: Interrupting | Idle | Refused = await self._ask(lambda reply: Interrupt(turn, reply=reply))
         return answer
 
     async def withdraw(self, id: str) -> Withdrawn | Refused:
         """Take back a message that no turn has claimed."""
+        if not isinstance(id, str):
+            raise UsageError(f"withdraw takes the id that submit was given, got {id!r:.80}.")
         answer: Withdrawn | Refused = await self._ask(lambda reply: Withdraw(id, reply=reply))
         return answer
 
@@ -131,7 +145,7 @@ class SessionHandle:
     async def set_mode(self, mode: str) -> ModeAnswer:
         """Switch to `plan` or `default`: at once between turns, at the next step inside one."""
         if mode not in MODES:
-            raise UsageError(f"set_mode takes 'plan' or 'default', got {mode!r}.")
+            raise UsageError(f"set_mode takes 'plan' or 'default', got {mode!r:.80}.")
         answer: ModeAnswer = await self._ask(lambda reply: SetMode(mode == "plan", reply=reply))
         return answer
 
@@ -148,7 +162,7 @@ class SessionHandle:
         for projection in actor.stage.folds.projections:
             if projection.key in HIDDEN:
                 continue
-            known[projection.key] = msgspec.to_builtins(log[projection])
+            known[projection.key] = msgspec.to_builtins(log[projection], enc_hook=_plain)
         return known
 
     def children(self) -> tuple[str, ...]:
@@ -157,9 +171,17 @@ class SessionHandle:
 
     def events(self, after: int = -1, *, deltas: bool = False, queue_max: int = QUEUE_MAX) -> Reading:
         """Follow the log: `async for item in s.events(after=seq)` gives what is durable, first old, then live."""
-        if after < -1:
-            raise UsageError(f"events(after=...) takes the number of an event, or -1 for all, got {after!r}.")
+        check_reading(after, queue_max)
         return self._home.read(self.id, after, deltas=deltas, queue_max=queue_max)
+
+
+def _is_turn(turn: object) -> TypeGuard[int]:
+    return isinstance(turn, int) and not isinstance(turn, bool) and turn >= 1
+
+
+def _plain(state: object) -> object:
+    """What msgspec does not know: our sequences as lists, and what a plugin keeps besides as its text."""
+    return list(state) if isinstance(state, Trail) else repr(state)
 
 
 HIDDEN = frozenset({"opened", "history", "turn", "seen", "todos_left"})

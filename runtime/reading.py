@@ -1,12 +1,14 @@
 """Reading a session from outside: first the log from a cursor, then live, without gap or repeat, for many readers."""
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import attrs
 
 from callboard.actors.codec import Codec
+from callboard.actors.errors import UsageError
 from callboard.actors.events import Envelope
 from callboard.actors.notices import Delta, Lagged, Resync, SubscriberLagged
 from callboard.actors.session import Session
@@ -32,38 +34,46 @@ class Source:
 
 
 class Reading:
-    """One reader of one session: an async iterator, on asyncio or Trio, that ends with the session.
+    """One reader of one session: an async iterator for one task, on asyncio or Trio, that ends with the session.
 
-    A reader that falls `QUEUE_MAX` events behind gets one `Lagged(first, last)`, and those events from the log. A cursor
-    beyond the log gets `Resync`. Leave it with `aclose()`, or by dropping the loop that uses it.
+    A reader that falls `queue_max` events behind gets one `Lagged(first, last)`, and those events from the log. A
+    cursor beyond the log gets `Resync`. Leave it with `aclose()`, with `async with`, or by dropping it: the session
+    keeps no reader alive.
     """
 
     def __init__(self, source: Source, after: int, *, deltas: bool, queue_max: int = QUEUE_MAX) -> None:
         self._source, self._queue_max = source, queue_max
         self._cursor = after  # the last event handed out
         self._queue: deque[Envelope | Delta] = deque()
-        self._behind = False  # events were left out of the queue, up to `_lagged_to`
         self._until = -1  # the log is read up to here before the queue is
         self._next_live = 0
-        self._lagged_to: int | None = None
+        self._lagged_to: int | None = None  # events up to here were left out of the queue
         self._page: deque[Envelope] = deque()
         self._wake = Latch()
         self._cold = self._over = source.actor is None  # nobody will tell more: the log is all there is
+        self._left = False
+        self._unsure = self._cold and after >= 0  # whether the cursor is on the log at all
         self._resync: Resync | None = None
-        self._takes_deltas = deltas
-        self._follow(after)
+        self._tap: _Tap | None = None
+        if source.actor is not None:
+            self._follow(source.actor, after, deltas=deltas)
 
-    def _follow(self, after: int) -> None:
-        actor = self._source.actor
-        if actor is None:
-            return
-        self._until = actor.log.follow(self)
+    def _follow(self, actor: Session, after: int, *, deltas: bool) -> None:
+        tap = self._tap = _Tap(self, actor)
+        self._until = actor.log.follow(tap)
         self._next_live = self._until + 1
-        if self._takes_deltas:
-            actor.deltas = (*actor.deltas, self.take_delta)
-        actor.log.when_durable(lambda error: self._wake.set())
+        if deltas:
+            actor.deltas = (*actor.deltas, tap.take_delta)
+        weakref.finalize(self, tap.leave).atexit = False
+        wake = self._wake
+        actor.log.when_durable(lambda error: wake.set())
         if after > self._until:
             self._resync, self._cursor = Resync(self._until), self._until
+
+    @property
+    def session(self) -> str:
+        """The id of the session it reads."""
+        return self._source.session
 
     # -- the session's side ----------------------------------------------------------------------------------------
 
@@ -72,8 +82,9 @@ class Reading:
         for envelope in envelopes:
             if envelope.seq < self._next_live:
                 continue
-            if self._behind or envelope.seq > self._next_live or len(self._queue) >= self._queue_max:
-                self._behind, self._lagged_to = True, envelope.seq
+            behind = self._lagged_to is not None
+            if behind or envelope.seq > self._next_live or len(self._queue) >= self._queue_max:
+                self._lagged_to = envelope.seq
             else:
                 self._queue.append(envelope)
             self._next_live = envelope.seq + 1
@@ -81,7 +92,7 @@ class Reading:
 
     def take_delta(self, delta: Delta) -> None:
         """(the session) A piece of something; left out when this reader is behind."""
-        if not self._behind and len(self._queue) < self._queue_max:
+        if self._lagged_to is None and len(self._queue) < self._queue_max:
             self._queue.append(delta)
             self._wake.set()
 
@@ -95,18 +106,26 @@ class Reading:
     def __aiter__(self) -> "Reading":
         return self
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
     async def __anext__(self) -> Item:
-        """The next event, delta or notice."""
-        while True:
+        """The next event, delta or notice; `LogError` when the log cannot be read."""
+        while not self._left:
             item = self._ready()
             if item is not None:
                 return item
-            if (self._cold or self._cursor < self._until) and await self._read_page():
+            catching_up = self._cold or self._cursor < self._until
+            if catching_up and await self._read_page():
                 continue
-            if self._over and (self._cold or self._cursor >= self._until):
-                await self.aclose()
-                raise StopAsyncIteration
+            if self._over:  # whatever the store has not confirmed by now will not come
+                break
             await self._wake.wait()
+        await self.aclose()
+        raise StopAsyncIteration
 
     def _ready(self) -> Item | None:
         if self._resync is not None:
@@ -122,9 +141,9 @@ class Reading:
                 return item
             if item.seq > self._cursor:
                 return self._hand_out(item)
-        if self._behind and self._lagged_to is not None:
+        if self._lagged_to is not None:
             lagged = Lagged(self._cursor + 1, self._lagged_to)
-            self._until, self._behind, self._lagged_to = self._lagged_to, False, None
+            self._until, self._lagged_to = self._lagged_to, None
             self._source.on_lag(SubscriberLagged())
             return lagged
         return None
@@ -134,22 +153,61 @@ class Reading:
         return envelope
 
     async def _read_page(self) -> bool:
-        """Read on from the log; False when nothing more is committed yet."""
-        source = self._source
-        read = (source.store.read, source.session, self._cursor, PAGE_MAX)
-        records: Any = await in_thread(*read) if source.store.blocking else source.store.read(*read[1:])
+        """Read on from the log; whether there was more."""
+        source, store = self._source, self._source.store
+        records: Any = await self._ask(store.read, self._cursor, PAGE_MAX)
+        if not records and self._unsure:
+            header = await self._ask(store.header)
+            last = -1 if header is None else header.events - 1
+            if self._cursor > last:
+                self._resync, self._cursor = Resync(last), last
+        self._unsure = False
         for record in records:
             if self._cold or record.seq <= self._until:
                 event = source.codec.decode(record.body)
                 self._page.append(Envelope(source.session, record.seq, record.at_ms, record.turn, event))
-        return bool(self._page)
+        return bool(self._page) or self._resync is not None
+
+    async def _ask(self, read: Callable[..., Any], *args: Any) -> Any:
+        session = self._source.session
+        return await in_thread(read, session, *args) if self._source.store.blocking else read(session, *args)
 
     async def aclose(self) -> None:
         """Leave: the session tells this reader nothing more; harmless when repeated."""
-        actor = self._source.actor
-        if actor is not None:
-            actor.log.unfollow(self)
-            actor.deltas = tuple(take for take in actor.deltas if take != self.take_delta)
+        if self._tap is not None:
+            self._tap.leave()
         self._source.left(self)
-        self._over = True
+        self._left = True
+        self._queue.clear()
+        self._page.clear()
         self._wake.set()
+
+
+class _Tap:
+    """What the session holds of a reader: too little to keep it alive."""
+
+    def __init__(self, reading: Reading, actor: Session) -> None:
+        self._reading, self._actor = weakref.ref(reading), actor
+
+    def take(self, envelopes: Sequence[Envelope]) -> None:
+        reading = self._reading()
+        if reading is not None:
+            reading.take(envelopes)
+
+    def take_delta(self, delta: Delta) -> None:
+        reading = self._reading()
+        if reading is not None:
+            reading.take_delta(delta)
+
+    def leave(self) -> None:
+        actor = self._actor
+        actor.log.unfollow(self)
+        actor.deltas = tuple(take for take in actor.deltas if take != self.take_delta)
+
+
+def check_reading(after: Any, queue_max: Any) -> None:
+    """Refuse what is no cursor and no bound: raises `UsageError`."""
+    if not isinstance(after, int) or isinstance(after, bool) or after < -1:
+        raise UsageError(f"events(after=...) takes the number of an event, or -1 for all, got {after!r:.80}.")
+    if not isinstance(queue_max, int) or isinstance(queue_max, bool) or queue_max < 1:
+        raise UsageError(f"events(queue_max=...) takes a number from 1, got {queue_max!r:.80}.")

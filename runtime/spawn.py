@@ -1,27 +1,37 @@
 """Subagents: who may start one (`admit`, pure), and the Spawner that starts it and carries its ends to its parent."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Protocol
 
 import attrs
-import trio
 
-from callboard.actors.books import CHILDREN, OPENED, Child
-from callboard.actors.errors import CallboardError, ToolError
+from callboard.actors.books import CHILDREN, OPENED, TURN, Child
+from callboard.actors.errors import CallboardError, ToolError, UsageError
 from callboard.actors.events import SessionOpened, TurnEnded
 from callboard.actors.facts import ChildSpawned, ChildStatus
 from callboard.actors.messages import ChildDone, Interrupt, Submit
+from callboard.actors.phase import Phase
+from callboard.actors.receipts import clean_text
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 RESERVED = frozenset({"root"})
 TASK_MAX_CHARS = 1_000_000
+AT_REST = (Phase.IDLE, Phase.STOPPED)
+ENDING = (Phase.STOPPING, Phase.STOPPED)
+WORKING = ("pending", "running")
 
 
 @attrs.frozen
 class TreeLimits:
-    """What one tree of agents may hold: levels below the root, running at once, children of one parent, ever spawned."""
+    """What one tree of agents may hold.
+
+    Levels below the root, agents that work at once in the tree and below one parent, and how many the agents below the
+    root may ever start. The root is exempt from the last: it lives for as long as its user speaks to it.
+    """
 
     depth_max: int = 3
     running_max: int = 8
@@ -55,10 +65,10 @@ def admit(place: Place, limits: TreeLimits) -> Refusal | None:
     """None when a subagent may start at this place, else the first limit in its way."""
     if place.depth > limits.depth_max:
         return Refusal("depth_max", limits.depth_max, "Solve the task yourself.")
-    if place.spawned >= limits.spawned_max:
+    if place.depth > 1 and place.spawned >= limits.spawned_max:
         return Refusal("spawned_max", limits.spawned_max, "This tree has used up its agents; solve the task yourself.")
     if place.siblings >= limits.breadth_max:
-        return Refusal("breadth_max", limits.breadth_max, "Give the task to an agent you have, or solve it yourself.")
+        return Refusal("breadth_max", limits.breadth_max, "Wait until one of your agents has finished, then try again.")
     if place.running >= limits.running_max:
         return Refusal("running_max", limits.running_max, "Wait until an agent has finished, then try again.")
     return None
@@ -66,140 +76,185 @@ def admit(place: Place, limits: TreeLimits) -> Refusal | None:
 
 @attrs.define
 class Tree:
-    """The live count of one tree: who runs, and how many were ever spawned."""
+    """The live agents below one root, and how many of its agents were ever started by other agents than the root."""
 
-    running: set[str] = attrs.field(factory=set)
+    members: dict[str, Session] = attrs.field(factory=dict)
     spawned: int = 0
+
+    def running(self) -> int:
+        """How many have the slot taken, or are about to: one that is done costs nothing."""
+        return sum(child.phase not in AT_REST for child in self.members.values())
+
+
+class Sessions(Protocol):
+    """The live sessions of the runtime, as the Spawner needs them."""
+
+    def get(self, session_id: str) -> Session | None:
+        """The live actor, None without one."""
+        ...
+
+    def supervise(self, actor: Session) -> None:
+        """Start an actor; `SessionClosed` when none starts any more."""
+        ...
+
+    async def exists(self, session_id: str) -> bool:
+        """(Trio) Whether the id is taken, here or in the store."""
+        ...
 
 
 class Spawner:
-    """Starts subagents under the runtime's supervisor. Reserves before it starts, and settles at each end of a turn."""
+    """Starts subagents, and settles at each end of a turn; every end is told to the parent once."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        limits: TreeLimits,
-        live: Callable[[str], Session | None],
-        start: Callable[[Session], None],
-        *,
-        cascade: bool,
-        wake: bool,
-    ) -> None:
-        self._stage, self._limits, self._live, self._start = stage, limits, live, start
+    def __init__(self, stage: Stage, limits: TreeLimits, sessions: Sessions, *, cascade: bool, wake: bool) -> None:
+        self._stage, self._limits, self._sessions = stage, limits, sessions
         self._cascade, self._wake = cascade, wake
         self._trees: dict[str, Tree] = {}
+        self.closing: set[str] = set()  # sessions that are being stopped: they start nobody
+
+    # -- starting ----------------------------------------------------------------------------------------------------
 
     async def spawn(self, request: SpawnRequest) -> tuple[str, str]:
         """(Trio) Admit and start a child; its session id and path. A `ToolError` names what is in the way."""
-        parent = self._live(request.parent)
+        self._check(request)
+        child_id = f"{request.parent}.{request.name}"
+        taken = await self._sessions.exists(child_id)
+        parent = self._sessions.get(request.parent)
         opened = None if parent is None else parent.log[OPENED]
-        if parent is None or opened is None:
-            raise ToolError(f"session {request.parent!r} is not running here.")
+        if parent is None or opened is None or parent.phase in ENDING or parent.id in self.closing:
+            raise ToolError(f"session {request.parent!r} is ending: it starts no agents.")
         path = f"{opened.path}/{request.name}"
-        self._check(request, parent, path)
-        tree = self._tree(opened.root, parent)
-        place = Place(opened.depth + 1, len(tree.running), len(parent.log[CHILDREN]), tree.spawned)
-        refusal = admit(place, self._limits)
-        if refusal is not None:
-            raise ToolError(str(refusal))
-        child_id = f"{parent.id}.{request.name}"
-        tree.running.add(child_id)
-        tree.spawned += 1
-        try:
-            self._open_child(request, parent, opened, child_id, path)
-        except CallboardError:
-            tree.running.discard(child_id)
-            raise
-        await trio.lowlevel.checkpoint()
-        return child_id, path
-
-    def _check(self, request: SpawnRequest, parent: Session, path: str) -> None:
-        if not NAME.fullmatch(request.name) or request.name in RESERVED:
-            raise ToolError(f"task_name must be 1 to 64 of a-z, 0-9 and _, got {request.name!r:.80}.")
         if any(child.path == path for child in parent.log[CHILDREN]):
             raise ToolError(f"an agent {path} exists already: choose another task_name.")
+        if taken or self._sessions.get(child_id) is not None:
+            raise ToolError(f"a session {child_id!r} exists already: choose another task_name.")
+        self._admit(parent, opened)
+        self._open_child(request, parent, opened, child_id, path)
+        return child_id, path
+
+    def _check(self, request: SpawnRequest) -> None:
+        """What can be told without looking at the tree."""
+        if not NAME.fullmatch(request.name) or request.name in RESERVED:
+            raise ToolError(f"task_name must be 1 to 64 of a-z, 0-9 and _, got {clean_text(request.name)!r:.80}.")
         if not request.task.strip():
             raise ToolError("the message for the agent is empty: write what it should do.")
         if len(request.task) > TASK_MAX_CHARS:
             raise ToolError(
                 f"the message for the agent has {len(request.task):,} characters: at most {TASK_MAX_CHARS:,}."
             )
+        if request.model is not None:
+            try:
+                self._stage.resolve(request.model)
+            except UsageError as error:
+                raise ToolError(clean_text(str(error))) from None
 
-    def _tree(self, root: str, parent: Session) -> Tree:
-        tree = self._trees.get(root)
-        if tree is None:
-            tree = self._trees[root] = Tree(spawned=len(parent.log[CHILDREN]))
-        return tree
+    def _admit(self, parent: Session, opened: SessionOpened) -> None:
+        """Raise a `ToolError` that names the limit in the way; nothing waits between this and the start."""
+        tree = self._tree(opened.root)
+        working = sum(child.phase not in AT_REST for child in self.live_children(parent))
+        refusal = admit(Place(opened.depth + 1, tree.running(), working, tree.spawned), self._limits)
+        if refusal is not None:
+            raise ToolError(str(refusal))
 
     def _open_child(
         self, request: SpawnRequest, parent: Session, opened: SessionOpened, child_id: str, path: str
     ) -> None:
-        model = request.model or opened.model
+        model, task = request.model or opened.model, clean_text(request.task)
         opening = SessionOpened(
             parent.id, opened.root, opened.depth + 1, path, opened.policy, opened.system, model, request.name
         )
         child = Session(self._stage, child_id, opening)
-        parent.log.append(ChildSpawned(child_id, path, request.task[:TASK_MAX_CHARS]))
-        self.adopt(child, opening, notify=request.notify and self._wake)
-        child.tell(Submit(request.task, id=f"task:{child_id}", source=f"agent:{opened.path}"))
-        self._start(child)
+        parent.log.append(ChildSpawned(child_id, path, task))
+        self._tree(opened.root).spawned += opened.depth > 0
+        try:
+            self._sessions.supervise(child)
+            self.adopt(child, opening, notify=request.notify)
+            taken = partial(self._task_taken, child, opening)
+            child.tell(Submit(task, id=f"task:{child_id}", source=f"agent:{opened.path}", reply=taken))
+        except CallboardError as error:
+            self._fail(opening, child_id, 1, f"the agent did not start: {error}")
+            raise ToolError(f"the agent did not start: {error}") from None
 
-    def adopt(self, child: Session, opened: SessionOpened, *, notify: bool) -> None:
-        """Carry the ends of this child's turns to its parent."""
-        child.on_ended = lambda ended: self._ended(child, opened, ended, notify=notify)
-        child.on_abort = lambda: self.interrupt_children(child)
+    def _task_taken(self, child: Session, opening: SessionOpened, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            self._fail(opening, child.id, 1, f"the agent did not start: {answer}")
 
-    def _ended(self, child: Session, opened: SessionOpened, ended: TurnEnded, *, notify: bool) -> None:
-        self.settle(opened.root, child.id)
-        self.report(opened, child.id, *child_status(ended), ended.turn, notify=notify)
+    # -- what the runtime tells --------------------------------------------------------------------------------------
 
-    def settle(self, root: str, child_id: str) -> None:
-        """A turn of this child is over: its place is free."""
-        tree = self._trees.get(root)
-        if tree is not None:
-            tree.running.discard(child_id)
+    def adopt(self, child: Session, opened: SessionOpened, *, notify: bool = True) -> None:
+        """Count a live child, and carry the ends of its turns to its parent; without `notify` they wake nobody."""
+        self._tree(opened.root).members[child.id] = child
+        child.on_ended = partial(self.report_end, child.id, opened, notify=notify)
 
-    def report(
-        self, opened: SessionOpened, child_id: str, status: ChildStatus, text: str, turn: int, *, notify: bool
-    ) -> None:
-        """Tell the parent, if it lives, how a turn of its child ended; it records that once."""
-        parent = None if opened.parent is None else self._live(opened.parent)
-        if parent is not None:
-            try:
-                parent.tell(ChildDone(child_id, opened.path, status, text, turn, notify))
-            except CallboardError:
-                return  # it is ending; the child's own log tells it when it is opened again
+    def forget(self, actor: Session, opened: SessionOpened) -> None:
+        """This session is not live any more; with the root goes all that is known of its tree."""
+        if opened.parent is None:
+            self._trees.pop(actor.id, None)
+        elif opened.root in self._trees:
+            self._trees[opened.root].members.pop(actor.id, None)
 
-    def crashed(self, child: Session) -> None:
+    def report_end(self, child_id: str, opened: SessionOpened, ended: TurnEnded, *, notify: bool) -> None:
+        """A turn of a child ended: its parent is told, and woken unless nobody is meant to go on by that."""
+        on_purpose = ended.cause in ("parent", "shutdown") or ended.reason == "interrupted"
+        self._report(opened, child_id, *child_status(ended), ended.turn, wake=notify and not on_purpose)
+
+    def crashed(self, child: Session, opened: SessionOpened, error: str) -> None:
         """This child's actor is gone for good: that is a failure at its parent, never silence."""
-        opened = child.log[OPENED]
-        if opened is not None and opened.parent is not None:
-            self.settle(opened.root, child.id)
-            known = self._known(opened.parent, child.id)
-            turn = 1 if known is None else known.turn + 1
-            self.report(opened, child.id, "failed", "the agent crashed", turn, notify=self._wake)
+        self._fail(opened, child.id, max(1, child.log[TURN].number), error, wake=True)
 
-    def lost(self, parent: Session, known: Child) -> None:
-        """The log of this child was never written: it ended before it began."""
-        parent.tell(ChildDone(known.id, known.path, "failed", "the agent was lost before it began", 1, wake=False))
-
-    def _known(self, parent_id: str, child_id: str) -> Child | None:
-        parent = self._live(parent_id)
-        children = () if parent is None else parent.log[CHILDREN]
-        return next((child for child in children if child.id == child_id), None)
+    def lost(self, parent: Session, known: Child, why: str) -> None:
+        """The log of this child cannot be read: nobody will ever know more."""
+        self._tell(parent, ChildDone(known.id, known.path, "failed", why, known.turn + 1, wake=False))
 
     def interrupt_children(self, parent: Session) -> None:
         """A parent is being aborted: its running children are too, each with a window of its own."""
         if not self._cascade:
             return
+        for child in self.live_children(parent):
+            child.tell(Interrupt(cause="parent"))
+
+    def live_children(self, parent: Session) -> Iterator[Session]:
+        """The children of a session that are live."""
         for known in parent.log[CHILDREN]:
-            child = self._live(known.id)
+            child = self._sessions.get(known.id)
             if child is not None:
-                child.tell(Interrupt(cause="parent"))
+                yield child
+
+    # -- telling a parent --------------------------------------------------------------------------------------------
+
+    def _fail(self, opened: SessionOpened, child_id: str, turn: int, why: str, *, wake: bool = False) -> None:
+        self._report(opened, child_id, "failed", clean_text(why), turn, wake=wake)
+
+    def _report(
+        self, opened: SessionOpened, child_id: str, status: ChildStatus, text: str, turn: int, *, wake: bool
+    ) -> None:
+        """Tell the parent if it lives; else the child's own log tells it when it is opened again."""
+        parent = None if opened.parent is None else self._sessions.get(opened.parent)
+        if parent is not None:
+            self._tell(parent, ChildDone(child_id, opened.path, status, text, turn, wake and self._wake))
+
+    def _tell(self, parent: Session, letter: ChildDone) -> None:
+        if parent.phase is not Phase.STOPPED:
+            parent.mailbox.put(letter, urgent=True)  # a full mailbox must not lose it: there is one for each turn
+
+    def _tree(self, root_id: str) -> Tree:
+        """The books of a tree; of one that was opened from the store, as far as its live agents know."""
+        tree = self._trees.get(root_id)
+        if tree is None:
+            tree = self._trees[root_id] = Tree()
+            root = self._sessions.get(root_id)
+            below = [] if root is None else list(self.live_children(root))
+            while below:
+                child = below.pop()
+                tree.members[child.id] = child
+                tree.spawned += len(child.log[CHILDREN])
+                below.extend(self.live_children(child))
+        return tree
 
 
 def child_status(ended: TurnEnded) -> tuple[ChildStatus, str]:
     """How a child's turn reads at its parent: status, and its last words or its error."""
+    if ended.cause == "shutdown":
+        return "stopped", ended.last_message or ""
     if ended.reason in ("aborted", "interrupted"):
         return "interrupted", ended.last_message or ""
     if ended.error is not None:

@@ -1,13 +1,28 @@
 """From a name to a model: scripted:NAME, replay:FILE, or a Model object that is given."""
 
-from callboard.actors.errors import UsageError
-from callboard.actors.model import Model
+from typing import Any
+
+from callboard.actors.errors import ModelError, UsageError
+from callboard.actors.model import Model, Prompt, Reply, Say
 from callboard.actors.testing import ScriptedModel
 from callboard.actors.tool import Tool
 from callboard.runtime.models.replay import open_replay
-from callboard.runtime.models.scripted import SCRIPTS
+from callboard.runtime.models.scripted import PACE_S, SCRIPTS
 
 KNOWN = "scripted:demo, replay:FILE, or a Model object"
+
+
+class Missing:
+    """Stands for a model that is not known any more."""
+
+    provider = "missing"
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def reply(self, prompt: Prompt, say: Say) -> Reply:
+        """Nothing but the error."""
+        raise ModelError(self._why)
 
 
 class ModelNames:
@@ -40,13 +55,34 @@ class ModelNames:
         agents: int = getattr(self._default, "agents_max", 0)
         return agents
 
+    def checked(self, name: Any) -> str | None:
+        """A name that `resolve` knows, or None; `UsageError` otherwise, also for a recording that is not the default.
+
+        A recording brings tools along, so it is the model of a whole runtime.
+        """
+        if name is None:
+            return None
+        if not isinstance(name, str):
+            raise UsageError(f"model takes the name of a model here, got {name!r:.80}: pass objects to open_runtime.")
+        if name.startswith("replay:") and self.resolve(name) is not self._default:
+            raise UsageError(f"model {name!r:.200} is a recording: it is the model of a whole runtime.")
+        self.resolve(name)
+        return name
+
     def resolve(self, name: str | None) -> Model:
         """The model of that name; `UsageError` says which there are."""
         return self._default if name is None else self._make(name)
 
-    def _make(self, model: Model | str) -> Model:
+    def answering(self, name: str | None) -> Model:
+        """The model of that name for a turn that has begun: one that is not known any more answers with an error."""
+        try:
+            return self.resolve(name)
+        except UsageError as error:
+            return Missing(str(error))
+
+    def _make(self, model: Any) -> Model:
         if not isinstance(model, str):
-            if not isinstance(model, Model):
+            if not isinstance(model, Model) or isinstance(model, type):
                 raise UsageError(f"model must be {KNOWN}; got {model!r:.80}.")
             return model
         made = self._made.get(model)
@@ -58,7 +94,7 @@ class ModelNames:
 def _by_name(name: str) -> Model:
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest in SCRIPTS:
-        return ScriptedModel(SCRIPTS[rest])
+        return ScriptedModel(SCRIPTS[rest], delay_s=PACE_S)
     if kind == "replay" and rest:
         return open_replay(rest)
     raise UsageError(f"model {name!r:.200} is not known: use {KNOWN}.")

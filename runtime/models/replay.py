@@ -134,11 +134,15 @@ def _flat(turns: Iterable[RecordedTurn]) -> tuple[RecordedReply, ...]:
 def _plain_ids(recording: Recording) -> dict[str, str]:
     """Recorded call ids, replaced where they could not be kept as they are."""
     every = (*recording.turns, *(turn for agent in recording.agents for turn in agent.turns))
-    calls = (call for turn in every for reply in turn.replies for call in reply.calls)
-    return {
-        call.id: call.id if 0 < len(call.id) <= ID_MAX_CHARS and call.id.isprintable() else f"r{at}"
-        for at, call in enumerate(calls)
-    }
+    recorded = [call.id for turn in every for reply in turn.replies for call in reply.calls]
+    taken, plain = set(recorded), dict[str, str]()
+    for at, id_ in enumerate(recorded):
+        own = id_ if 0 < len(id_) <= ID_MAX_CHARS and id_.isprintable() else f"r{at}"
+        while own != id_ and own in taken:
+            own += "'"
+        plain[id_] = own
+        taken.add(own)
+    return plain
 
 
 def _agent_names(agents: Iterable[RecordedAgent]) -> list[str]:
@@ -182,6 +186,7 @@ def _tools(
             None,
             "view",
             parallel=True,
+            effect="idempotent" if name in starters else "none",
             output_max=OUTPUT_MAX_BYTES,
             external="dynamic",
         )

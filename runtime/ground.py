@@ -1,0 +1,162 @@
+"""Ground: what a runtime stands on: the Trio run, the store, the metrics, and the nursery of what outlives a turn."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import attrs
+import trio
+from prometheus_client import CollectorRegistry
+
+from callboard.actors.drop import usable
+from callboard.actors.errors import LogError
+from callboard.actors.notices import Notice
+from callboard.actors.stage import Stage
+from callboard.actors.store import Store
+from callboard.metrics.collector import Collector, Snapshot
+from callboard.metrics.recorder import Recorder
+from callboard.metrics.render import Exposition
+from callboard.runtime.assembly import Assembly, limits_of
+from callboard.runtime.clock import Wall, steady_s
+from callboard.runtime.config import RuntimeConfig
+from callboard.runtime.crossing import Outcome
+from callboard.runtime.guest import Guest
+from callboard.runtime.models import ModelNames
+from callboard.runtime.stores import open_store
+from callboard.runtime.waiting import Pending, in_thread
+
+LOGGER = logging.getLogger("callboard")
+LEAVE_S_MIN = 0.2  # what ends at the end may take so long at least: two abort windows
+
+
+@attrs.frozen
+class Parts:
+    """What one runtime is made of, checked; nothing of it runs yet."""
+
+    config: RuntimeConfig
+    models: ModelNames
+    assembly: Assembly
+    store: Store | str
+    registry: CollectorRegistry
+    wall: Wall
+    folder: str
+
+
+class Ground:
+    """Opened step by step, closed in reverse order, whatever fails on the way."""
+
+    guest: Guest
+    store: Store
+    stage: Stage
+    exposition: Exposition
+
+    def __init__(
+        self, parts: Parts, on_due: Callable[[str, int | None], None], snapshot: Callable[[], Snapshot]
+    ) -> None:
+        self._parts, self._on_due, self._snapshot = parts, on_due, snapshot
+
+    async def open(self) -> None:
+        """Enter the Trio run, open the store, register the metrics, and make the nursery."""
+        async with AsyncExitStack() as undo:
+            self.guest = await Guest.enter()
+            undo.push_async_callback(self.guest.leave)
+            await self._open_store()
+            undo.push_async_callback(in_thread, self.store.close)
+            self._count()
+            await self._spread()
+            undo.pop_all()
+
+    async def _open_store(self) -> None:
+        url = self._parts.store
+        if isinstance(url, str):
+            option = f"?durability={self._parts.config.store.durability}"
+            url = url + option if url.startswith("sqlite:") and "?" not in url else url
+        self.store = await in_thread(open_store, url) if isinstance(url, str) else url
+        if hasattr(self.store, "on_notice"):
+            self.store.on_notice = self.notice
+        if self.store.blocking:
+            await in_thread(self.store.open, self.guest.run_soon)
+        else:
+            self.store.open(self.guest.run_soon)
+
+    def _count(self) -> None:
+        """Metrics go to the registry, which keeps them after the end so that they can still be read."""
+        parts = self._parts
+        hooks = [hook.name for hook in parts.assembly.hooks]
+        self._recorder = Recorder(parts.registry, tuple(parts.assembly.tools), hooks)
+        Collector(parts.registry, self._snapshot)
+        self.exposition = Exposition(parts.registry, steady_s)
+
+    async def _spread(self) -> None:
+        ready = Pending()
+        self._over: asyncio.Future[None] = self.guest.loop.create_future()
+        self._held = self.guest.spawn(lambda: self._hold(ready), self._ended, name="ground of a runtime")
+        self.stage = await ready.get()
+
+    async def _hold(self, ready: Pending) -> None:
+        """(Trio) The nursery of tool bodies and of all that outlives a turn."""
+        parts, assembly = self._parts, self._parts.assembly
+        async with trio.open_nursery() as nursery:
+            stage = Stage(
+                store=self.store,
+                codec=assembly.codec,
+                folds=assembly.folds,
+                now_ms=parts.wall.now_ms,
+                nursery=nursery,
+                ask_host=self.guest.ask_host,
+                resolve=parts.models.answering,
+                tools=assembly.tools,
+                plugins=assembly.plugins,
+                hooks=assembly.hooks,
+                limits=limits_of(parts.config, steps_max=parts.models.steps_max),
+                on_event=self._recorder.event,
+                on_notice=self.notice,
+                on_due=self._on_due,
+                on_interrupt=self._keyboard_interrupt,
+                folder=parts.folder,
+                can_drop=await usable(),
+            )
+            ready.reply(stage)
+            await trio.sleep_forever()
+
+    def _ended(self, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            LOGGER.error("the ground of a runtime failed: %r", outcome.error)
+        self._over.set_result(None)
+
+    async def close(self, ends_s: float, *first: asyncio.Future[None]) -> tuple[str, ...]:
+        """End what is left, together with `first`, until `ends_s` on the loop's clock; what still lives then.
+
+        Each step is taken whatever became of the one before: a cancellation skips the waiting, never a step.
+        """
+        loop, left = self.guest.loop, list[str]()
+        self._held.cancel()
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self._close_store)
+            steps.push_async_callback(self._leave, ends_s, left)
+            await asyncio.wait((self._over, *first), timeout=max(LEAVE_S_MIN, ends_s - loop.time()))
+            if not self._over.done():
+                left += sorted(task.name for task in self.stage.nursery.child_tasks)
+        return (*left, *self.stage.abandoned.names())
+
+    async def _leave(self, ends_s: float, left: list[str]) -> None:
+        left += await self.guest.leave(bound_s=max(LEAVE_S_MIN, ends_s - self.guest.loop.time()))
+
+    async def _close_store(self) -> None:
+        try:
+            await in_thread(self.store.close)
+        except LogError as error:
+            LOGGER.error("the store did not close cleanly: %s", error)  # noqa: TRY400 - a disk is no bug of ours
+
+    def notice(self, notice: Notice) -> None:
+        """Count what no log keeps."""
+        self._recorder.notice(notice)
+
+    def _keyboard_interrupt(self, error: BaseException) -> None:
+        """A tool met Ctrl-C: that is for the whole program, so it leaves by the host's loop."""
+        self.guest.loop.call_soon(_raise, KeyboardInterrupt())
+
+
+def _raise(error: BaseException) -> None:
+    raise error
