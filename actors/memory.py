@@ -41,7 +41,7 @@ def misplaced(session: str, first: int, expected: int) -> LogError:
     if first < expected:
         return Fenced(
             f"session {session!r}: record {first} is already taken, {expected} is next: another owner wrote to the "
-            "session; end this one and open it anew."
+            "session; end this one."
         )
     return LogError(f"session {session!r}: record {first} leaves a gap, {expected} is next: append in order.")
 

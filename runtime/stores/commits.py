@@ -21,8 +21,9 @@ from callboard.runtime.stores.sqlite_write import Entry, Rows
 INLINE_S_MAX = 0.002
 """A commit on the loop may take this long; after a longer one the thread commits until it is fast again."""
 
-INLINE_ENTRIES_MAX = 16
-INLINE_QUIET_S = 0.001
+INLINE_EVENTS_MAX = 64
+INLINE_BYTES_MAX = 64 << 10
+INLINE_QUIET_S = 0.01
 """So long after the last commit any session may commit inline; sooner only the same one, or groups never form."""
 
 UNSYNCED_MAX = 1_000
@@ -87,7 +88,6 @@ class Commits:
         self._group: list[Entry] = []
         self._group_waiters: deque[Waiter] = deque()
         self._outbox: deque[tuple[Callable[[Any], None], Any]] = deque()  # to be called on the loops' thread
-        self._delivering = False
         self._took_s, self._ended_s, self._only_session = 0.0, 0.0, ""
         self._wal_pages = 0
         # A SimpleQueue woke a thread as fast as a bare lock (15 us round trip; Event 21, Semaphore 21, Condition 19),
@@ -144,10 +144,15 @@ class Commits:
     def _commit_inline(self, waiter: Waiter) -> bool:
         """Commit here if it is surely short and nobody else waits; false when the thread shall do it."""
         entries = self._entries
-        if self._waiters or self._took_s > INLINE_S_MAX or len(entries) > INLINE_ENTRIES_MAX or not entries:
+        if not entries or self._waiters or self._took_s > INLINE_S_MAX:
+            return False
+        if self._taken_events - self._settled_events > INLINE_EVENTS_MAX:
+            return False
+        if self._taken_bytes - self._settled_bytes > INLINE_BYTES_MAX:
             return False
         if entries[-1].session != self._only_session and steady_s() - self._ended_s < INLINE_QUIET_S:
             return False
+        # While answers are being delivered their notice is still to come: a sync from inside one is never inline.
         if self._outbox or self.failing is not None or not self._disk.acquire(blocking=False):
             return False
         try:
@@ -165,15 +170,11 @@ class Commits:
 
     def deliver(self) -> None:
         """Tell everybody whose turn it is; each is told once, also when one of them raises."""
-        if self._delivering:
-            return
-        self._delivering = True
         try:
             while self._outbox:
                 call, argument = self._outbox.popleft()
                 call(argument)
         finally:
-            self._delivering = False
             if self._outbox:
                 self._run_soon(self.deliver)
 

@@ -11,7 +11,7 @@ from callboard.actors.store import Done, Header, Record, RunSoon
 from callboard.runtime.stores.commits import Commits, Limits
 from callboard.runtime.stores.sqlite_file import check_place, open_writer
 from callboard.runtime.stores.sqlite_read import Reading
-from callboard.runtime.stores.sqlite_write import Entry, Rows
+from callboard.runtime.stores.sqlite_write import KNOWN_MAX, Entry, Rows
 
 
 class SqliteStore:
@@ -23,7 +23,9 @@ class SqliteStore:
     next `sync` tries again. While the disk refuses, `append` takes up to `pending_max` events and `pending_bytes_max`.
 
     `on_notice` hears, on the loops' thread, `Flushed` for each commit and `StoreFailed`. Several programs may use
-    one file, each for other sessions: who writes to a session that another program wrote to is `Fenced`.
+    one file, each for other sessions: who writes to a session that another program wrote to is `Fenced`, and stays so
+    until this store is opened anew. (SQLite before 3.51.3 can, rarely, damage a file that two programs checkpoint at
+    the same moment.)
 
     Raises `UsageError` for a path where no file can be.
     """
@@ -71,17 +73,19 @@ class SqliteStore:
         """
         if self._commits is None:
             raise LogError(CLOSED)
-        end = self._ends.get(session)
-        if end is None:
+        known = self._ends.get(session)
+        if known is None:
             check_id(session)
-        end = next_seq(session, records, end)
+        end = next_seq(session, records, known)
         if not records and header is None:
             return
         size_bytes = 0
         for record in records:
             size_bytes += len(record.body)
-        self._commits.append(Entry(session, tuple(records), header, size_bytes))
+        self._commits.append(Entry(session, tuple(records), header, size_bytes, known is None))
         if end is not None:
+            if len(self._ends) > KNOWN_MAX:
+                self._ends.clear()
             self._ends[session] = end
 
     def sync(self, done: Done, session: str | None = None) -> None:

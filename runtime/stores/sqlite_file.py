@@ -95,20 +95,24 @@ def open_writer(path: Path, *, full: bool, busy_s: float) -> sqlite3.Connection:
     It never waits for a lock afterwards. Raises `LogError` for a file that is foreign, newer or locked.
     """
     make_place(path)
-    db = _connect(path, "rw", busy_s)
-    try:
-        _settle(db, path, busy_s)
-        db.execute(f"PRAGMA synchronous={'FULL' if full else 'NORMAL'}")
-        db.execute(f"PRAGMA fullfsync={'ON' if full else 'OFF'}")  # macOS: its fsync leaves data in the drive's cache
-        db.execute("PRAGMA wal_autocheckpoint=0")
-        db.execute(f"PRAGMA cache_size={-CACHE_BYTES // 1024}")
-        db.execute("PRAGMA busy_timeout=0")
-    except (sqlite3.Error, LogError) as error:
-        db.close()
-        if isinstance(error, sqlite3.Error):
+    with contextlib.ExitStack() as undo:
+        try:
+            db = _connect(path, "rw", busy_s)
+            undo.callback(db.close)
+            _settle(db, path, busy_s)
+            _tune(db, full=full)
+        except sqlite3.Error as error:
             raise explained(path, "open", error) from None
-        raise
-    return db
+        undo.pop_all()
+        return db
+
+
+def _tune(db: sqlite3.Connection, *, full: bool) -> None:
+    db.execute(f"PRAGMA synchronous={'FULL' if full else 'NORMAL'}")
+    db.execute(f"PRAGMA fullfsync={'ON' if full else 'OFF'}")  # macOS: its fsync leaves data in the drive's cache
+    db.execute("PRAGMA wal_autocheckpoint=0")
+    db.execute(f"PRAGMA cache_size={-CACHE_BYTES // 1024}")
+    db.execute("PRAGMA busy_timeout=0")
 
 
 def open_reader(path: Path, busy_s: float) -> sqlite3.Connection:

@@ -14,6 +14,8 @@ from callboard.actors.memory import misplaced
 from callboard.actors.store import Header, Record
 
 ROWS_MAX: Final = 512
+KNOWN_MAX: Final = 100_000
+"""So many sessions are known by heart; beyond it all are looked up again."""
 
 # The rows themselves are at fault, and no other disk would take them: a number that is taken or too large, a wrong
 # type, a body over SQLite's limit.
@@ -24,12 +26,16 @@ ROW_ERRORS: Final = (
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One append, as it was taken; `size_bytes` is that of the bodies."""
+    """One append, as it was taken; `size_bytes` is that of the bodies.
+
+    `first` when nobody has checked yet that it follows what is stored.
+    """
 
     session: str
     records: tuple[Record, ...]
     header: Header | None
     size_bytes: int
+    first: bool
 
 
 class Refused(Exception):
@@ -107,6 +113,8 @@ class Rows:
 
         Raises `sqlite3.Error` when the disk does not take them; then nothing was written.
         """
+        if len(self._numbers) > KNOWN_MAX:
+            self._numbers.clear()
         try:
             try:
                 self._together(entries)
@@ -121,7 +129,7 @@ class Rows:
     def _together(self, entries: Sequence[Entry]) -> None:
         """The common group is one statement, which is a transaction by itself."""
         numbers = self._numbers
-        plain = all(entry.header is None and entry.session in numbers for entry in entries)
+        plain = all(entry.header is None and not entry.first and entry.session in numbers for entry in entries)
         if plain and sum(len(entry.records) for entry in entries) <= ROWS_MAX:
             self._put(entries)
             return
@@ -155,7 +163,7 @@ class Rows:
         headers = {entry.session: entry.header for entry in entries if entry.header is not None}
         unknown: dict[str, Record] = {}
         for entry in entries:
-            if entry.records and entry.session not in numbers:
+            if entry.records and (entry.first or entry.session not in numbers):
                 unknown.setdefault(entry.session, entry.records[0])
         for session in chain(headers, unknown):
             if session in self.refused:
@@ -189,9 +197,7 @@ class Rows:
         if isinstance(error, Refused):
             return error.why
         if isinstance(error, sqlite3.IntegrityError):
-            return Fenced(
-                f"session {session!r} was written to by another owner of {self._path}: end this one and open it anew."
-            )
+            return Fenced(f"session {session!r} was written to by another owner of {self._path}: end this one.")
         return LogError(f"session {session!r} has a record that {self._path} cannot hold: {error}.")
 
     def _roll_back(self) -> None:

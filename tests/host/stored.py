@@ -60,12 +60,12 @@ def locking(path):
 
 
 @contextlib.contextmanager
-def full_disk(store):
-    """No page more for this store's file."""
+def full_disk(store, spare_pages=0):
+    """No page more for this store's file than the spare ones."""
     db = store._commits._rows.db
     with store._commits._disk:
         (pages,) = db.execute("PRAGMA page_count").fetchone()
-        db.execute(f"PRAGMA max_page_count={pages}")
+        db.execute(f"PRAGMA max_page_count={pages + spare_pages}")
     yield
     with store._commits._disk:
         db.execute("PRAGMA max_page_count=1073741823")

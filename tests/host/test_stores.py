@@ -71,6 +71,19 @@ async def test_each_done_is_called_once(make):
         assert [(seq, None) for seq in range(100)] == answers
 
 
+async def test_what_is_acknowledged_can_be_read(make):
+    """The moment a sync is answered, its records are there for readers, whoever else appends meanwhile."""
+    with opened(make()) as store:
+
+        async def live(session):
+            for seq in range(40):
+                store.append(session, records(seq, 1))
+                assert await synced(store) is None
+                assert [seq] == [one.seq for one in store.read(session, seq - 1, 9)]
+
+        await asyncio.gather(*(live(f"s{n}") for n in range(20)))
+
+
 async def test_a_sync_covers_appends_of_all_sessions(make):
     """Once a sync is answered, every session's earlier records can be read."""
     with opened(make()) as store:

@@ -64,6 +64,19 @@ async def test_a_full_disk_is_told_and_then_mended(tmp_path):
         assert (103, 1) == (store.header("s").events, store.header("t").events)
 
 
+async def test_a_group_that_does_not_fit_is_not_written_in_part(tmp_path):
+    """When the disk is full in the middle of a group nothing of it is there, and later all of it."""
+    with opened(SqliteStore(tmp_path / "log.db", retry_s=0.1)) as store:
+        store.append("s", records(0, 1))
+        await synced(store)
+        with full_disk(store, spare_pages=250):
+            store.append("s", records(1, 3_000, size=500))
+            assert isinstance(await synced(store), LogError)
+            assert records(0, 1) == store.read("s", -1, 9)
+        assert await synced(store) is None
+        assert 3_001 == store.headers()[0].events
+
+
 async def test_a_disk_that_comes_back_in_time_is_no_error(tmp_path):
     """Space freed within the bound: the waiter hears of nothing but success."""
     told: list[Any] = []
@@ -93,9 +106,9 @@ async def test_memory_is_bounded_while_the_disk_refuses(tmp_path):
             with pytest.raises(LogError, match="nothing more is taken"):
                 store.append("t", records(0, 1, size=2 << 20))
         assert await synced(store) is None
-        store.append("s", records(200, 1))
+        store.append("s", records(200, 300))
         assert await synced(store) is None
-        assert 201 == store.headers()[0].events
+        assert 500 == store.headers()[0].events
 
 
 async def test_a_full_tmpfs_is_survived(tmp_path):
