@@ -34,7 +34,7 @@ class Source:
         """Whether the file ships in the wheel."""
         return self.folder in PACKAGES
 
-    @property
+    @cached_property
     def module(self) -> str:
         """The name it is imported by: `runtime/doors/cli.py` is `callboard.runtime.doors.cli`."""
         parts = PurePosixPath(self.path).with_suffix("").parts

@@ -3,7 +3,7 @@
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -15,10 +15,12 @@ from callboard import plugins
 from callboard.actors.books import BUILT_IN, QUEUE, TURN
 from callboard.actors.codec import Codec
 from callboard.actors.errors import MissingExtra
-from callboard.actors.events import CORE_EVENTS, Event
+from callboard.actors.eventlog import EventLog
+from callboard.actors.events import CORE_EVENTS, Event, SessionOpened
 from callboard.actors.facts import PLUGIN_EVENTS
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.invariants import check
+from callboard.actors.memory import MemoryStore
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 INTEGERS = st.integers(-(2**63), 2**64)
@@ -29,24 +31,23 @@ JSON = st.recursive(
     max_leaves=8,
 )
 
+SIMPLE: Mapping[type[inspect.Type], st.SearchStrategy[Any]] = {
+    inspect.StrType: TEXTS,
+    inspect.BoolType: st.booleans(),
+    inspect.IntType: INTEGERS,
+    inspect.FloatType: FLOATS,
+    inspect.NoneType: st.none(),
+    inspect.BytesType: st.binary(max_size=20),
+    inspect.AnyType: JSON,
+}
+
 
 def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
     """Values of a type as msgspec reads it."""
+    simple = SIMPLE.get(type(kind))
+    if simple is not None:
+        return simple
     match kind:
-        case inspect.StrType():
-            return TEXTS
-        case inspect.BoolType():
-            return st.booleans()
-        case inspect.IntType():
-            return INTEGERS
-        case inspect.FloatType():
-            return FLOATS
-        case inspect.NoneType():
-            return st.none()
-        case inspect.BytesType():
-            return st.binary(max_size=20)
-        case inspect.AnyType():
-            return JSON
         case inspect.LiteralType(values=allowed):
             return st.sampled_from(allowed)
         case inspect.UnionType(types=parts):
@@ -139,3 +140,12 @@ def same_bytes_after_one_reading(event: Event) -> tuple[bytes, bytes]:
 def plain(value: Any) -> Any:
     """A state as plain values, to be compared with one that was recorded."""
     return msgspec.to_builtins(value, enc_hook=lambda other: list(other) if hasattr(other, "plus") else repr(other))
+
+
+def log_of(*events: Event) -> EventLog:
+    """A log with its opening and these events, on a store of its own."""
+    store = MemoryStore()
+    store.open(lambda fn: fn())
+    log = EventLog("s", store, CODEC, FOLDS, lambda: 5, lambda event: None)
+    log.append(SessionOpened(root="s"), *events)
+    return log

@@ -55,7 +55,7 @@ def legal(book: Book) -> list[st.SearchStrategy[Any]]:
     ]
     if ids:
         found.append(st.builds(MessageWithdrawn, st.sampled_from(ids)))
-        found.append(st.lists(st.sampled_from(ids), unique=True).map(lambda some: MessagesClaimed(tuple(some))))
+        found.append(st.builds(MessagesClaimed, st.lists(st.sampled_from(ids), unique=True).map(tuple)))
     if not turn.open:
         kinds, starts = st.sampled_from(get_args(TurnKind)), st.sampled_from(get_args(StartKind))
         return [*found, *[st.builds(TurnStarted, st.just(turn.number + 1), kinds, starts, st.integers(0, 9))] * 8]
@@ -85,13 +85,7 @@ def _in_step(book: Book, turn: Turn) -> list[st.SearchStrategy[Any]]:
         if not one.started:
             effects = st.sampled_from(get_args(Effect))
             found.append(st.builds(ToolCalled, st.just(one.call.id), st.just(name), st.just({}), effects))
-        found.append(
-            st.sampled_from(RECEIPTS).map(
-                lambda receipt, id=one.call.id, name=name: ToolReturned(
-                    id, receipt, OUTCOMES[receipt], "text", 0.5, name
-                )
-            )
-        )
+        found.append(st.sampled_from([ToolReturned(one.call.id, r, OUTCOMES[r], "", 0.5, name) for r in RECEIPTS]))
     if not turn.calls:
         found.extend([st.just(StepEnded(turn.number, turn.step))] * 4)
     return found

@@ -1,5 +1,6 @@
-"""Events and their written form: whatever is written is read back equal, and whatever is read is an event or refused."""
+"""Events and their written form: what is written is read back equal, and what is read is an event or refused."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -315,10 +316,8 @@ def test_a_damaged_record_is_an_event_or_refused(event, data):
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     for read in (CODEC.decode, CODEC.from_line):
-        try:
+        with suppress(LogError):
             read(bytes(body))
-        except LogError as refused:
-            assert len(str(refused)) < 1_000
 
 
 @given(st.binary(max_size=60))

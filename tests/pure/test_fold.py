@@ -17,6 +17,7 @@ from callboard.actors.fold import Folds, Index, Projection, Trail, replay, table
 
 from .event_samples import EVENTS, PROJECTIONS, events_of, plugin_modules
 
+FEWER = settings(max_examples=max(5, settings().max_examples // 5))
 KEYS = st.sampled_from("abcdefgh")
 
 
@@ -230,7 +231,7 @@ def some_state(projection: Projection[Any], data: st.DataObject) -> Any:
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda projection: projection.key)
-@settings(max_examples=max(5, settings.default.max_examples // 5))
+@FEWER
 @given(data=st.data())
 def test_a_fold_returns_the_same_object_for_an_event_not_its_own(projection, data):
     """Whatever the state, an event of another type comes back as the very same object."""

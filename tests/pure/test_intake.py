@@ -1,6 +1,6 @@
 """Hostile replies: whatever a model answers, it is a ModelError or something the log keeps and gives back equal."""
 
-import datetime
+import datetime as dt
 import decimal
 from typing import Any
 
@@ -124,7 +124,7 @@ ARGUMENTS: dict[str, tuple[Any, Any, str]] = {
     "nothing": (None, None, ""),
     "a tuple is a list": ((1, (2,)), [1, [2]], ""),
     "numbers as keys are text": ({1: 2}, {"1": 2}, ""),
-    "a date is text": (datetime.date(2030, 1, 2), "2030-01-02", ""),
+    "a date is text": (dt.date(2030, 1, 2), "2030-01-02", ""),
     "a decimal is text": ({"a": decimal.Decimal("1.50")}, {"a": "1.50"}, ""),
     "a struct is an object": (Usage(input=3), {"input": 3}, ""),
     "another kind of text inside": ({"a": Shout("x")}, {"a": "x"}, ""),

@@ -91,7 +91,9 @@ def test_a_stopped_session_stays_stopped():
 def test_a_task_ends_its_phase_alone():
     """While a task runs or ends only its own report frees the slot."""
     taken = (Phase.RUNNING, Phase.ABORTING, Phase.STOPPING)
-    leads_out = {letter.__name__ for phase in taken for letter, (_, after) in TABLE[phase].items() if after not in taken}
+    leads_out = {
+        letter.__name__ for phase in taken for letter, (_, after) in TABLE[phase].items() if after not in taken
+    }
     assert {"TaskDone"} == leads_out
 
 
