@@ -36,7 +36,7 @@ def judge(host: Host, cause: Cause | None) -> Returned:
         return _abandoned(host, cause, seconds)
     if host.has_value:
         assert cause is not None
-        if isinstance(host.value, Partial):
+        if type(host.value) is Partial:
             return Returned("interrupted", str(host.value.text))
         partial_text = completed(host.value).text
         return Returned("interrupted", aborted_text(cause, "interrupted", seconds, partial_text))
@@ -82,18 +82,18 @@ def _timed_out(host: Host, seconds: float) -> Returned:
 
 def completed(value: Any) -> Returned:
     """What the model reads of a returned value: text as it is, None as nothing, anything else as JSON."""
-    match value:
-        case str():
-            return Returned("completed", value)
-        case Failed():
-            return Returned("failed", str(value.text))
-        case Partial():
-            return Returned("completed", str(value.text))
-        case None:
-            return Returned("completed", "")
     try:
+        match value:
+            case str():
+                return Returned("completed", value)
+            case Failed():
+                return Returned("failed", str(value.text))
+            case Partial():
+                return Returned("completed", str(value.text))
+            case None:
+                return Returned("completed", "")
         return Returned("completed", msgspec.json.encode(value).decode())
-    except Exception as error:  # a value of the tool's own class may raise anything while it is written
+    except Exception as error:  # a value of the tool's own class may raise anything while it is looked at
         return Returned("failed", f"the result cannot be written as JSON: {describe(error)}"[:ERROR_MAX_CHARS])
 
 

@@ -115,6 +115,7 @@ class LabSession:
 
     actor: Session
     deltas: list[Delta] = attrs.field(factory=list)
+    crashes: list[Exception] = attrs.field(factory=list)
 
     @property
     def log(self) -> EventLog:
@@ -174,17 +175,29 @@ class Lab:
         self.stage, self.events, self.notices = stage, events, notices
         self.sessions: dict[str, LabSession] = {}
 
-    async def session(self, id: str = "s", *, fresh: bool = True, **opening: Any) -> LabSession:
-        """Start a session, or open it again from the lab's store with `fresh=False`."""
+    async def session(self, id: str = "s", *, fresh: bool = True, restarts_max: int = 0, **opening: Any) -> LabSession:
+        """Start a session, or open it again from the lab's store with `fresh=False`.
+
+        A crash of its actor is kept in `crashes` and followed by a new run `restarts_max` times; the next one ends the
+        lab.
+        """
         opened = SessionOpened(root=id, **opening) if fresh else None
         session = LabSession(Session(self.stage, id, opened))
         session.actor.deltas = (session.deltas.append,)
         self.sessions[id] = session
-        self.stage.nursery.start_soon(session.actor.run)
+        self.stage.nursery.start_soon(self._live, session, restarts_max)
         await session.wait_idle() if not fresh else await trio.lowlevel.checkpoint()
         while session.actor.phase is Phase.STARTING:
             await trio.lowlevel.checkpoint()
         return session
+
+    async def _live(self, session: LabSession, restarts_max: int) -> None:
+        for _ in range(restarts_max):
+            try:
+                return await session.actor.run()
+            except Exception as error:
+                session.crashes.append(error)
+        await session.actor.run()
 
     def records(self, id: str = "s") -> list[Event]:
         """Everything on a session's log, decoded from the store."""

@@ -59,6 +59,7 @@ TABLES = Tables(
         "actors/turn.py:Running._ask_model": "a model is foreign code: what it raises is a failed request",
         "actors/eventlog.py:EventLog._tell": "a subscriber that raises is switched off",
         "actors/view.py:CallView.until.look": "a waiter's condition that raises is the waiter's, not the appender's",
+        "actors/testing.py:Lab._live": "stands for the supervisor: a crash is kept, and the actor run again",
         "actors/testing.py:seeded_run": "adds the seed to whatever a scenario raises, and raises it again",
         "actors/view.py:Scene.close": "one belonging that cannot be closed does not keep the others open",
     },

@@ -1,5 +1,6 @@
 """Tools that do not stop when they are told to: every shape that was ever found, as bodies to be hosted."""
 
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
@@ -23,10 +24,8 @@ class Gates:
         """Let everything go on."""
         self.stop = True
         self.event.set()
-        try:
+        with contextlib.suppress(trio.WouldBlock, trio.BrokenResourceError):
             self.send.send_nowait(1)
-        except (trio.WouldBlock, trio.BrokenResourceError):
-            pass
         if self.process is not None:
             self.process.kill()
             await self.process.wait()
@@ -185,6 +184,38 @@ async def generator_with_a_nursery(gates: Gates) -> None:
         pass
 
 
+async def deaf_generator(gates: Gates) -> None:
+    """An async generator that catches everything, so that what waits for it cannot be ended either."""
+
+    async def numbers() -> Any:
+        await swallow_all(gates)
+        yield 1
+
+    async for _ in numbers():
+        pass
+
+
+async def deaf_generator_with_a_nursery(gates: Gates) -> None:
+    """The same, with a nursery held open around it and a child that catches everything."""
+
+    async def numbers() -> Any:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(swallow_all, gates)
+            yield 1
+            await swallow_all(gates)
+
+    async for _ in numbers():
+        pass
+
+
+async def deaf_in_two_nurseries(gates: Gates) -> None:
+    """Nurseries inside one task, deaf children in both, and a deaf body."""
+    async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+        outer.start_soon(swallow_all, gates)
+        inner.start_soon(swallow_all, gates)
+        await swallow_all(gates)
+
+
 async def stubborn_process(gates: Gates) -> None:
     """A command that ignores TERM, and a wait for it that ignores everything else."""
     gates.process = await trio.lowlevel.open_process(["sh", "-c", "trap '' TERM; sleep 5"])
@@ -249,11 +280,22 @@ SHAPES: tuple[Body, ...] = (
     spin_and_swallow_all,
     swallow_all_in_a_child,
     generator_with_a_nursery,
+    deaf_generator,
+    deaf_generator_with_a_nursery,
+    deaf_in_two_nurseries,
     stubborn_process,
     thread_sleep,
     lock_under_a_shield,
     two_drops,
     works_after_the_end,
 )
-DEAF = frozenset({"swallow_all", "spin_and_swallow_all"})  # nothing of them ever runs again
+DEAF = frozenset(  # nothing of them ever runs again
+    {
+        "swallow_all",
+        "spin_and_swallow_all",
+        "deaf_generator",
+        "deaf_generator_with_a_nursery",
+        "deaf_in_two_nurseries",
+    }
+)
 PARKED = DEAF | {"swallow_all_in_a_child"}

@@ -13,7 +13,6 @@ from callboard.actors.errors import CallOver
 from callboard.actors.events import Call, Event, TurnEnded
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.plugin import Allow, Enter, Hook, Plugin, View
-from callboard.actors.stage import Limits
 from callboard.actors.testing import Lab, LabSession, ScriptedModel, open_lab
 from callboard.actors.tool import Tool, tool
 
@@ -310,10 +309,8 @@ def test_many_stubborn_sessions_are_interrupted_at_once():
                 await session.interrupt()
             ends = [await session.wait(1) for session in sessions]
             seconds = time.perf_counter() - asked_s
-            assert {[r.receipt for r in e.receipts][0] for e in ends if e is not None} == {"abandoned"}
+            assert {next(r.receipt for r in e.receipts) for e in ends if e is not None} == {"abandoned"}
             assert await until_gone(lab) < GONE_MAX_S
             return seconds
 
     assert trio.run(main) <= 0.5
-
-

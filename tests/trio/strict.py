@@ -1,0 +1,73 @@
+"""What must hold of every log and every history, whatever happened: checked the way a strict provider would."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import trio
+
+from callboard.actors.events import (
+    ControlCallEnded,
+    Event,
+    MessageQueued,
+    MessagesClaimed,
+    MessageWithdrawn,
+    ModelSaid,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
+from callboard.actors.model import Assistant, PromptMessage, Result
+
+
+def check_history(messages: Iterable[PromptMessage]) -> None:
+    """Each call of an answer has exactly one result, right behind it and in order, before anything else is said."""
+    owed: list[str] = []
+    answered: set[str] = set()
+    for message in messages:
+        if isinstance(message, Result):
+            assert owed, f"a result that nobody asked for: {message}"
+            assert message.call == owed.pop(0), f"a result out of order: {message}"
+            assert message.call not in answered
+            continue
+        assert not owed, f"{owed} have no result before {message}"
+        if isinstance(message, Assistant):
+            answered = set()
+            owed = [call.id for call in message.calls]
+            assert len(set(owed)) == len(owed)
+    assert not owed, f"{owed} have no result"
+
+
+def check_log(events: Sequence[Event]) -> None:
+    """Turns end once, calls return once, control facts are single, and every message has at most one fate."""
+    of = {kind: [e for e in events if isinstance(e, kind)] for kind in (TurnStarted, TurnEnded)}
+    started, ended = [e.turn for e in of[TurnStarted]], [e.turn for e in of[TurnEnded]]  # type: ignore[attr-defined]
+    assert started == ended == list(range(1, len(started) + 1))
+    asked = Counter((i, call.id) for i, e in _by_turn(events) if isinstance(e, ModelSaid) for call in e.calls)
+    returned = Counter((i, e.call) for i, e in _by_turn(events) if isinstance(e, ToolReturned))
+    assert asked == returned
+    facts = Counter((i, e.call) for i, e in _by_turn(events) if isinstance(e, ControlCallEnded))
+    assert all(count == 1 for count in facts.values())
+    fates = Counter(id_ for e in events if isinstance(e, MessagesClaimed) for id_ in e.ids)
+    fates.update(e.id for e in events if isinstance(e, MessageWithdrawn))
+    queued = Counter(e.id for e in events if isinstance(e, MessageQueued))
+    assert not fates - queued, "a message left the queue twice, or was never in it"
+
+
+def _by_turn(events: Sequence[Event]) -> Iterable[tuple[int, Event]]:
+    turn = 0
+    for event in events:
+        if isinstance(event, TurnStarted):
+            turn = event.turn
+        yield turn, event
+
+
+def of_kind(events: Iterable[Event], *kinds: type[Event]) -> list[Event]:
+    """The events of these kinds, in order."""
+    return [event for event in events if isinstance(event, kinds)]
+
+
+async def until(met: Callable[[], object], within_s: float = 60.0) -> None:
+    """Return once it is true, looked at every millisecond of Trio's clock."""
+    with trio.fail_after(within_s):
+        while not met():
+            await trio.sleep(0.001)
