@@ -21,7 +21,7 @@ from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, SessionOpened, TurnEnded, Usage
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.memory import MemoryStore
-from callboard.actors.messages import Accepted, Ask, Await, Interrupt, Stop, Submit
+from callboard.actors.messages import Accepted, Ask, Await, Interrupt, ResumeQueue, Stop, Submit, Withdraw
 from callboard.actors.model import Model, Prompt, Reply, Say
 from callboard.actors.notices import Delta, Notice
 from callboard.actors.phase import Phase
@@ -149,6 +149,15 @@ class LabSession:
     async def interrupt(self, turn: int | None = None) -> Any:
         """Interrupt the running turn."""
         return await self.ask(lambda reply: Interrupt(turn, reply=reply))
+
+    async def withdraw(self, id: str) -> Any:
+        """Take back a message that is queued."""
+        return await self.ask(lambda reply: Withdraw(id, reply=reply))
+
+    async def resume_queue(self) -> Accepted:
+        """Release parked input."""
+        answer: Accepted = await self.ask(lambda reply: ResumeQueue(reply=reply))
+        return answer
 
     async def wait(self, turn: int) -> TurnEnded | None:
         """The end of a turn; None when it is no longer remembered."""
