@@ -1,0 +1,143 @@
+"""Logs of the past: every build reads them, writes them back byte for byte, and folds them to what they meant.
+
+The files in `tests/golden/` are never changed. A new form of log is a new file, with its digest in the table.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from callboard.actors.books import (
+    BUILT_IN,
+    CHILDREN,
+    HISTORY,
+    MODE,
+    OPENED,
+    PARKED,
+    QUEUE,
+    SEEN,
+    TURN,
+    USAGE,
+)
+from callboard.actors.codec import Codec
+from callboard.actors.eventlog import EventLog
+from callboard.actors.events import CORE_EVENTS, Envelope, Event, ToolReturned, Unknown
+from callboard.actors.facts import PLUGIN_EVENTS
+from callboard.actors.fold import Folds
+from callboard.actors.memory import MemoryStore
+from callboard.actors.receipts import repair
+from callboard.plugins.plan import PLAN
+from callboard.plugins.todo import TODOS
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+DIGESTS = {
+    "crash-1.jsonl": "aaaecab41a407366aeb490a7cd9bf18636eee3364be52fbd5bcaf8058bb01b12",
+    "crash-1.repaired.jsonl": "7a09f28521f78e866ce69e95a9e0606011984e3492f958ba5446a080b29feaf8",
+    "story-1.jsonl": "47a691b2f2bcfd7266937fef0fb78c89a055827c4f3563d44e7ec42a5e9230b6",
+    "story-1.state.json": "9d9fafcb7ecee397864653e483c506bfcce7aec881ebbd3254576a46d642570a",
+}
+LOGS = [name for name in DIGESTS if name.endswith(".jsonl")]
+CODEC = Codec()
+FOLDS = Folds((*BUILT_IN, PLAN, TODOS))
+
+
+def envelopes(name: str) -> list[Envelope]:
+    """The envelopes of a golden log."""
+    return [CODEC.from_line(line) for line in (GOLDEN / name).read_bytes().splitlines()]
+
+
+def replayed(name: str) -> EventLog:
+    """A log that was given the events of a golden one, checked as they come."""
+    store = MemoryStore()
+    store.open(lambda fn: fn())
+    log = EventLog("s", store, CODEC, FOLDS, lambda: 0, lambda event: None)
+    for envelope in envelopes(name):
+        log.append(envelope.event, at_ms=envelope.at_ms)
+    return log
+
+
+def meaning(log: EventLog) -> dict[str, Any]:
+    """What a log says, in plain values that do not depend on how the folds keep it."""
+    turn, seen = log[TURN], log[SEEN]
+    values = {
+        "opened": log[OPENED],
+        "queue": log[QUEUE],
+        "parked": log[PARKED],
+        "messages": list(log[HISTORY].messages),
+        "turn": {"number": turn.number, "open": turn.open, "step": turn.step, "calls": turn.tool_calls},
+        "said_last": turn.last_message,
+        "usage": log[USAGE],
+        "plan_mode": log[MODE],
+        "children": log[CHILDREN],
+        "ids": {id: seen.ids.get(id) for id in ("mine", "later", "again", "child:golden-story.1:1", "auto:1")},
+        "messages_queued": seen.count,
+        "plan": log[PLAN],
+        "todos": log[TODOS],
+    }
+    plain: dict[str, Any] = whole(values)
+    return plain
+
+
+def whole(value: Any) -> Any:
+    """A value as JSON has it: of a Struct its name if it has a tag, and the fields that are not at their defaults."""
+    if isinstance(value, msgspec.Struct):
+        named = {"is": type(value).__name__} if value.__struct_config__.tag else {}
+        fields = {f.name: (getattr(value, f.name), f.default) for f in msgspec.structs.fields(value)}
+        return {**named, **{name: whole(given) for name, (given, default) in fields.items() if given != default}}
+    if isinstance(value, dict):
+        return {key: whole(part) for key, part in value.items()}
+    return [whole(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_golden_file_never_changes(name):
+    """What was written once stays as it is."""
+    assert DIGESTS[name] == hashlib.sha256((GOLDEN / name).read_bytes()).hexdigest()
+
+
+def test_every_golden_file_is_watched():
+    """No file lies there without its digest."""
+    assert set(DIGESTS) == {path.name for path in GOLDEN.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_golden_log_is_written_back_byte_for_byte(name):
+    """Reading a line and writing it gives the same bytes, whatever fields events gained since."""
+    lines = (GOLDEN / name).read_bytes().splitlines()
+    assert lines == [CODEC.to_line(envelope) for envelope in envelopes(name)]
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_golden_log_keeps_every_promise(name):
+    """Its events still may follow each other, numbered from 0, each in the turn that its line names."""
+    log = replayed(name)
+    turns = [record.turn for record in log._store.read("s", -1, 1_000)]
+    lines = envelopes(name)
+    assert (list(range(len(lines))), turns) == ([line.seq for line in lines], [line.turn for line in lines])
+
+
+def test_a_golden_log_means_what_it_meant():
+    """Replayed to its end, the story gives the state that was recorded when it was written."""
+    expected = msgspec.json.decode((GOLDEN / "story-1.state.json").read_bytes())
+    assert expected == meaning(replayed("story-1.jsonl"))
+
+
+def test_a_golden_crash_is_repaired_as_it_was():
+    """The repair gives the calls the results it gave then, at the same time; only its words may have changed."""
+    log = replayed("crash-1.jsonl")
+    repaired = [envelope.event for envelope in envelopes("crash-1.jsonl")] + list(repair(log[TURN], log.at_ms))
+    assert [wordless(line.event) for line in envelopes("crash-1.repaired.jsonl")] == [wordless(e) for e in repaired]
+
+
+def wordless(event: Event) -> Event:
+    """A result without its text."""
+    return msgspec.structs.replace(event, text="") if isinstance(event, ToolReturned) else event
+
+
+def test_the_golden_logs_have_every_kind():
+    """Every event of the core and of the shipped facts stands in a log that is kept, and one that nobody knows."""
+    kinds = {type(envelope.event) for name in LOGS for envelope in envelopes(name)}
+    assert {*CORE_EVENTS, *PLUGIN_EVENTS, Unknown} == kinds
