@@ -1,6 +1,7 @@
-"""`python -m tests.bench [NAME ...]` from the root of the source tree: each row in a program of its own, then a table."""
+"""`python -m tests.bench [NAME ...]` from the root of the tree: each row in a program of its own, then a table."""
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -10,10 +11,9 @@ from pathlib import Path
 import msgspec
 
 from . import table
-from .row import Row, Taken, take
+from .row import PACKAGE, ROOT, Row, Taken, side, take
 from .rows import named
 
-ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
 ROW_S_MAX = 120.0
 
@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in rows:
             print(f"{row.name:24}{row.what}")
         return 0
+    if options.side:
+        print(msgspec.json.encode(side(rows[0], options.side, quick=options.quick)).decode(), flush=True)
+        os._exit(0)  # what is still alive needs no ending
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     if options.here:
         print(msgspec.json.encode(take(rows[0], rounds, quick=options.quick)).decode())
@@ -49,6 +52,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="append one JSON line for each row")
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # one row, in this program
+    parser.add_argument("--side", choices=("ours", "floor"), help=argparse.SUPPRESS)  # of a row that is measured apart
     return parser.parse_args(arguments)
 
 
@@ -76,7 +80,7 @@ def _all(rows: Sequence[Row], rounds: int, *, quick: bool, file: Path | None) ->
 
 def _apart(row: Row, rounds: int, *, quick: bool) -> Taken | str:
     """Measure a row in a fresh interpreter; what went wrong, as text."""
-    command = [sys.executable, "-m", __package__ or "tests.bench", row.name, "--here", "--rounds", str(rounds)]
+    command = [sys.executable, "-m", PACKAGE, row.name, "--here", "--rounds", str(rounds)]
     if quick:
         command.append("--quick")
     try:

@@ -11,7 +11,7 @@ import outcome
 import trio
 import trio.testing
 
-from .measure import now_s
+from .measure import Span, now_s, settle
 
 WINDOW_S = 0.1
 NAP_S = 0.02
@@ -114,7 +114,7 @@ def _dropped() -> None:
     raise Dropped
 
 
-async def interrupted(kind: str, count: int) -> tuple[list[float], int]:
+async def interrupted(kind: str, count: int, span: Span) -> tuple[list[float], int]:
     """(Trio) Cancel `count` blocked turns at once: seconds until each ended, and how many have a result."""
     left, done = count, trio.Event()
 
@@ -129,14 +129,16 @@ async def interrupted(kind: str, count: int) -> tuple[list[float], int]:
         for turn in turns:
             nursery.start_soon(turn.run)
         await trio.testing.wait_all_tasks_blocked()
+        settle()
         begun_s = now_s()
-        for turn in turns:
-            turn.scope.cancel()
-        with trio.move_on_after(WINDOW_S):
+        with span:
+            for turn in turns:
+                turn.scope.cancel()
+            with trio.move_on_after(WINDOW_S):
+                await done.wait()
+            for turn in turns:
+                if turn.ended_s is None:
+                    turn.drop()
             await done.wait()
-        for turn in turns:
-            if turn.ended_s is None:
-                turn.drop()
-        await done.wait()
     takes = [turn.ended_s - begun_s for turn in turns if turn.ended_s is not None]
     return takes, sum(len(turn.messages) == 3 for turn in turns)

@@ -67,6 +67,7 @@ class GroupCommit:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(f"PRAGMA synchronous={store}")
             self._db.execute("CREATE TABLE events (at INTEGER PRIMARY KEY, session TEXT, body BLOB)")
+            self._db.execute("CREATE INDEX of_session ON events (session)")
 
     def put(self, event: Put) -> None:
         """Take an event."""

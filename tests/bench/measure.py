@@ -29,21 +29,28 @@ class Span:
         self.wall_s += now_s() - self._wall_s
         self.cpu_s += time.process_time() - self._cpu_s
 
+    @property
+    def running_s(self) -> float:
+        """Wall seconds since it was entered last."""
+        return now_s() - self._wall_s
+
     def us_each(self, count: int, name: str) -> dict[str, float]:
         """Microseconds of wall and CPU for each of `count` things."""
         return {f"us_{name}": self.wall_s / count * 1e6, f"cpu_us_{name}": self.cpu_s / count * 1e6}
 
 
 def at(values: Sequence[float], percent: float) -> float:
-    """A percentile of values, NaN when there are none."""
+    """A percentile of values."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(percent / 100 * len(ordered)))] if ordered else float("nan")
+    return ordered[min(len(ordered) - 1, int(percent / 100 * len(ordered)))]
 
 
 def late(values: Sequence[float], unit: str = "ms", prefix: str = "") -> dict[str, float]:
-    """p50, p99 and max of seconds, in `ms` or `us`."""
+    """p50, p99 and max of seconds, in `ms` or `us`; nothing when there are none."""
+    if not values:
+        return {}
     factor = {"ms": 1e3, "us": 1e6}[unit]
-    points = {"p50": at(values, 50), "p99": at(values, 99), "max": max(values, default=float("nan"))}
+    points = {"p50": at(values, 50), "p99": at(values, 99), "max": max(values)}
     return {f"{prefix}{name}_{unit}": value * factor for name, value in points.items()}
 
 

@@ -1,17 +1,24 @@
 """A row of the table: its two sides, its sizes and goals; and the rounds in which the sides take turns."""
 
 import platform
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import attrs
+import msgspec
 
 from .measure import calibration_ns, now_s, settle, spread
 
 Figures: TypeAlias = Mapping[str, float]
 Side: TypeAlias = Callable[..., Figures]
 
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "tests.bench"
+SIDE_S_MAX = 60.0
 NO_GOALS: Mapping[str, "Goal"] = MappingProxyType({})
 
 
@@ -41,6 +48,7 @@ class Row:
     full: Mapping[str, Any]
     quick: Mapping[str, Any]
     goals: Mapping[str, Goal] = NO_GOALS
+    apart: bool = False  # each side in a program of its own, each time: for memory
 
 
 @attrs.frozen
@@ -67,23 +75,45 @@ def take(row: Row, rounds: int, *, quick: bool = False) -> Taken:
     for one in range(rounds):
         for side in sides if one % 2 == 0 else reversed(sides):
             settle()
-            got[side].append(side(**sizes))
+            got[side].append(_apart(row, side, quick=quick) if row.apart else side(**sizes))
     ours, floor = got[row.ours], got[row.floor] if row.floor is not None else []
     ratios = {
         name: spread(a[name] / b[name] for a, b in zip(ours, floor, strict=True))[1]
         for name in ours[0]
-        if floor and all(b.get(name) for b in floor)
+        if floor and all(name in a and b.get(name) for a, b in zip(ours, floor, strict=True))
     }
     return Taken(
         row.name,
         row.what,
         rounds,
-        {name: spread(figures[name] for figures in ours) for name in ours[0]},
-        {name: spread(figures[name] for figures in floor) for name in floor[0]} if floor else {},
+        _spreads(ours),
+        _spreads(floor),
         ratios,
         (before_ns, calibration_ns()),
         now_s() - begun_s,
     )
+
+
+def _spreads(got: list[Figures]) -> dict[str, list[float]]:
+    names = dict.fromkeys(name for figures in got for name in figures)
+    return {name: spread(figures[name] for figures in got if name in figures) for name in names}
+
+
+def side(row: Row, name: str, *, quick: bool) -> Figures:
+    """One side of a row, once."""
+    measured = row.ours if name == "ours" else row.floor
+    assert measured is not None, f"{row.name} has no floor"
+    return measured(**(row.quick if quick else row.full))
+
+
+def _apart(row: Row, measured: Side, *, quick: bool) -> Figures:
+    name = "ours" if measured is row.ours else "floor"
+    command = [sys.executable, "-m", PACKAGE, row.name, "--here", "--side", name, *(["--quick"] if quick else [])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SIDE_S_MAX, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{row.name}, {name}: {done.stderr[-2000:]}")
+    figures: Figures = msgspec.json.decode(done.stdout.splitlines()[-1], type=dict[str, float])
+    return figures
 
 
 def larger_is_better(figure: str) -> bool:

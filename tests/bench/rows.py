@@ -2,10 +2,19 @@
 
 from collections.abc import Sequence
 
-from . import rows_abort, rows_step
+from . import rows_abort, rows_ask, rows_events, rows_growth, rows_memory, rows_scrape, rows_step, rows_timers
 from .row import Row
 
-ROWS: tuple[Row, ...] = (*rows_step.ROWS, *rows_abort.ROWS)
+ROWS: tuple[Row, ...] = (
+    *rows_step.ROWS,
+    *rows_growth.ROWS,
+    *rows_abort.ROWS,
+    *rows_ask.ROWS,
+    *rows_memory.ROWS,
+    *rows_events.ROWS,
+    *rows_timers.ROWS,
+    *rows_scrape.ROWS,
+)
 
 
 def named(names: Sequence[str], rows: Sequence[Row] = ROWS) -> tuple[Row, ...]:

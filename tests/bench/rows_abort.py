@@ -10,11 +10,14 @@ from typing import Any
 import trio
 
 from callboard.actors import Call, Interrupting, Reply, tool
+from callboard.actors.events import ModelSaid, ToolReturned
 from callboard.actors.model import Assistant, Prompt, Result
+from callboard.runtime.guest import Guest
 
 from .floor_abort import TOOLS, interrupted
 from .floor_step import Steps, with_steps
 from .guest import run_guest
+from .lags import Lags
 from .measure import Span, late, now_s, settle
 from .row import Figures, Goal, Row
 from .sides import STEPS_MAX, Instant, add, is_whole, runtime, script
@@ -85,25 +88,29 @@ async def _ours(kind: str, sessions: int) -> Figures:
         runs = [asyncio.create_task(session.run("go")) for session in live]
         await blocked.reached(sessions)
         await asyncio.sleep(0.05)
-        tasks = len(rt._guest.living())
+        guest = await Guest.enter()
+        tasks = len(guest.living())
         settle()
-        span, begun_s = Span(), now_s()
-        for run in runs:
-            run.add_done_callback(lambda _: takes.append(now_s() - begun_s))
-        with span:
-            answers = await asyncio.gather(*(session.interrupt() for session in live))
-            await asyncio.wait(runs, timeout=ENDS_S_MAX)
+        async with Lags() as lags:
+            span, begun_s = Span(), now_s()
+            for run in runs:
+                run.add_done_callback(lambda _: takes.append(now_s() - begun_s))
+            with span:
+                answers = await asyncio.gather(*(session.interrupt() for session in live))
+                await asyncio.wait(runs, timeout=ENDS_S_MAX)
         assert len(takes) == sessions, f"{len(takes)} of {sessions} turns ended"
         assert answers.count(Interrupting(1)) == sessions, answers[0]
         receipts = [_receipt(run.result()) for run in runs]
         await _check_next_turns(live[:NEXT_TURNS_MAX], model)
-        open_calls = sum(_open_calls(session) for session in live)
-        left = await _left(rt, tasks)
+        open_calls = sum([await _open_calls(session) for session in live])
+        left = await _left(rt, guest, tasks)
+        await guest.leave()
     assert not open_calls, f"{open_calls} calls without a result"
     others = receipts.count("abandoned") if kind in ENDED_BY_ITSELF else receipts.count("interrupted")
     return {
         **late(takes),
-        "cpu_ms": span.cpu_s * 1e3,
+        "cpu_us_each": span.cpu_s / sessions * 1e6,
+        **lags.figures(),
         "tasks_left": left,
         "open_calls": open_calls,
         "other_receipts": others,
@@ -127,31 +134,34 @@ async def _check_next_turns(live: list[Any], model: Blocking) -> None:
         assert calls == {said.call for said in prompt.messages if isinstance(said, Result)}, prompt
 
 
-def _open_calls(session: Any) -> int:
-    """Calls in the history without a result."""
-    history = session._home.actor(session.id).log
-    projection = next(p for p in history._folds.projections if p.key == "history")
-    messages = history[projection].messages
-    calls = {call.id for said in messages if isinstance(said, Assistant) for call in said.calls}
-    return len(calls - {said.call for said in messages if isinstance(said, Result)})
+async def _open_calls(session: Any) -> int:
+    """Calls on the session's log without a result."""
+    calls: set[str] = set()
+    last = session.state()["seq"]
+    async for envelope in session.events():
+        if isinstance(envelope.event, ModelSaid):
+            calls.update(call.id for call in envelope.event.calls)
+        elif isinstance(envelope.event, ToolReturned):
+            calls.discard(envelope.event.call)
+        if envelope.seq >= last:
+            break
+    return len(calls)
 
 
-async def _left(rt: Any, before: int) -> int:
+async def _left(rt: Any, guest: Guest, before: int) -> int:
     """What is still alive of the tools half a second later."""
     until_s = now_s() + 0.5
     while rt.statistics()["abandoned"] and now_s() < until_s:
         await asyncio.sleep(0.01)
-    return len(rt.statistics()["abandoned"]) + max(0, len(rt._guest.living()) - before)
+    return len(rt.statistics()["abandoned"]) + max(0, len(guest.living()) - before)
 
 
 def floor(kind: str, sessions: int) -> Figures:
     """The same window by hand; ended when the turn's own task ends."""
-    settle()
     span = Span()
-    with span:
-        takes, results = run_guest(interrupted, kind, sessions)
+    takes, results = run_guest(interrupted, kind, sessions, span)
     assert len(takes) == results == sessions
-    return late(takes)
+    return {**late(takes), "cpu_us_each": span.cpu_s / sessions * 1e6}
 
 
 # -- one among many ------------------------------------------------------------------------------------------------
@@ -188,8 +198,9 @@ async def _ours_busy(sessions: int, presses: int) -> Figures:
         load = [asyncio.create_task(busy()) for _ in range(sessions if sessions > 1 else 0)]
         victim = await rt.create("blocked")
         await asyncio.sleep(0.5 if load else 0)
-        turns, span = 0, Span()
-        with span:
+        turns, span, lags = 0, Span(), Lags()
+        async with lags:
+            span.__enter__()
             for press in range(1, presses + 1):
                 run = asyncio.create_task(victim.run("go"))
                 await blocked.reached(press)
@@ -197,9 +208,11 @@ async def _ours_busy(sessions: int, presses: int) -> Figures:
                 assert (ended.cause, [one.receipt for one in ended.receipts]) == ("interrupted", ["interrupted"]), ended
                 takes.append(take_s)
                 heard.append(heard_s)
-        stop, counted = True, turns
+            span.__exit__()
+            counted = turns
+        stop = True
         await asyncio.gather(*load)
-    figures = {**late(takes), **late(heard, prefix="heard_")}
+    figures = {**late(takes), **late(heard, prefix="heard_"), **lags.figures()}
     return {**figures, "turns_per_s": counted / span.wall_s} if load else figures
 
 
@@ -270,7 +283,16 @@ def _rows() -> Iterator[Row]:
             f"1,000 interrupts at once, tool: {told}",
             partial(ours, kind),
             partial(floor, kind),
-            ("p99_ms", "p50_ms", "max_ms", "tasks_left", "open_calls", "other_receipts"),
+            (
+                "p99_ms",
+                "p50_ms",
+                "max_ms",
+                "cpu_us_each",
+                "lag_trio_max_ms",
+                "tasks_left",
+                "open_calls",
+                "other_receipts",
+            ),
             {"sessions": 1000},
             {"sessions": 20},
             {**GOALS[kind], "tasks_left": Goal(value=0), "open_calls": Goal(value=0), "other_receipts": Goal(value=0)},
@@ -280,7 +302,7 @@ def _rows() -> Iterator[Row]:
         "one interrupt among 200 busy sessions, SQLite NORMAL",
         ours_busy,
         floor_busy,
-        ("p99_ms", "p50_ms", "heard_p99_ms", "turns_per_s"),
+        ("p99_ms", "p50_ms", "heard_p99_ms", "turns_per_s", "lag_asyncio_p99_ms", "lag_trio_p99_ms"),
         {"sessions": 200, "presses": 25},
         {"sessions": 10, "presses": 3},
         {"p99_ms": Goal(2.3, 30), "turns_per_s": Goal(value=1500)},
