@@ -215,7 +215,7 @@ class EventLog:
             committed.append(error)
             event.set()
 
-        self._store.sync(done)
+        self._store.sync(done, self.session)
         await event.wait()
         if committed[0] is not None:
             raise committed[0]
@@ -230,7 +230,7 @@ class EventLog:
     def _sync(self) -> None:
         self._syncing, self._nudged = True, False
         target = self.seq - 1
-        self._store.sync(lambda error: self._synced(target, error))
+        self._store.sync(lambda error: self._synced(target, error), self.session)
 
     def _synced(self, target: int, error: Exception | None) -> None:
         self._syncing = False

@@ -54,8 +54,11 @@ class Store(Protocol):
         """Take records in order, and the session's changed header; raises `LogError` when closed or full."""
         ...
 
-    def sync(self, done: Done) -> None:
-        """Call `done(None)` once all that was appended before is durable, or `done(error)`; maybe before returning."""
+    def sync(self, done: Done, session: str | None = None) -> None:
+        """Call `done(None)` once all that was appended before is durable, or `done(error)`; maybe before returning.
+
+        With `session` the answer is about that session's records alone: another's refusal is not its own.
+        """
         ...
 
     def read(self, session: str, after: int, limit: int) -> list[Record]:
