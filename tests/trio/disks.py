@@ -38,4 +38,4 @@ class Disk(MemoryStore):
         self.stalled = False
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            super().sync(done, session)
+            super().sync(done)
