@@ -202,6 +202,7 @@ async def test_interrupt_while_before_step_runs_keeps_the_message():
         await trio.sleep(1)
         assert await session.interrupt() == Interrupting(1)
         await session.wait_idle()
+        await until(lambda: ended)
         assert [(e.turn, e.reason, e.steps) for e in ended] == [(1, "aborted", 0)]
         assert ([m.text for m in session.state(QUEUE)], session.state(PARKED)) == (["go"], True)
         assert of_kind(lab.records(), StepStarted) == []
