@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import attrs
 import trio
@@ -27,6 +28,8 @@ from callboard.runtime.stores import open_store
 from callboard.runtime.waiting import Pending, in_thread
 
 LOGGER = logging.getLogger("callboard")
+DROPS_S_MAX = 1.0  # all attempts to drop a tool and to park it take a third of that
+POLL_S = 0.01
 LEAVE_S_MIN = 0.2  # what ends at the end may take so long at least: two abort windows
 
 
@@ -62,7 +65,7 @@ class Ground:
             self.guest = await Guest.enter()
             undo.push_async_callback(self.guest.leave)
             await self._open_store()
-            undo.push_async_callback(in_thread, self.store.close)
+            undo.push_async_callback(self._close_store)
             self._count()
             await self._spread()
             undo.pop_all()
@@ -75,10 +78,14 @@ class Ground:
         self.store = await in_thread(open_store, url) if isinstance(url, str) else url
         if hasattr(self.store, "on_notice"):
             self.store.on_notice = self.notice
+        await self._at_disk(self.store.open, self.guest.run_soon)
+
+    async def _at_disk(self, ask: Callable[..., None], *args: Any) -> None:
+        """In a thread when it may wait for a disk, else here: a store that knows no threads answers on the loop."""
         if self.store.blocking:
-            await in_thread(self.store.open, self.guest.run_soon)
+            await in_thread(ask, *args)
         else:
-            self.store.open(self.guest.run_soon)
+            ask(*args)
 
     def _count(self) -> None:
         """Metrics go to the registry, which keeps them after the end so that they can still be read."""
@@ -130,22 +137,31 @@ class Ground:
 
         Each step is taken whatever became of the one before: a cancellation skips the waiting, never a step.
         """
-        loop, left = self.guest.loop, list[str]()
-        self._held.cancel()
+        left: list[str] = []
         async with AsyncExitStack() as steps:
             steps.push_async_callback(self._close_store)
             steps.push_async_callback(self._leave, ends_s, left)
-            await asyncio.wait((self._over, *first), timeout=max(LEAVE_S_MIN, ends_s - loop.time()))
-            if not self._over.done():
-                left += sorted(task.name for task in self.stage.nursery.child_tasks)
+            steps.push_async_callback(self._cut, ends_s, left, first)
+            await self._dropped(min(ends_s, self.guest.loop.time() + DROPS_S_MAX))
         return (*left, *self.stage.abandoned.names())
+
+    async def _dropped(self, ends_s: float) -> None:
+        """What was abandoned on Trio is being dropped by tasks on this ground: let them finish before it is cut."""
+        while self.stage.abandoned.count("trio") and self.guest.loop.time() < ends_s:
+            await asyncio.sleep(POLL_S)
+
+    async def _cut(self, ends_s: float, left: list[str], first: tuple[asyncio.Future[None], ...]) -> None:
+        self._held.cancel()
+        await asyncio.wait((self._over, *first), timeout=max(LEAVE_S_MIN, ends_s - self.guest.loop.time()))
+        if not self._over.done():
+            left += sorted(task.name for task in self.stage.nursery.child_tasks)
 
     async def _leave(self, ends_s: float, left: list[str]) -> None:
         left += await self.guest.leave(bound_s=max(LEAVE_S_MIN, ends_s - self.guest.loop.time()))
 
     async def _close_store(self) -> None:
         try:
-            await in_thread(self.store.close)
+            await self._at_disk(self.store.close)
         except LogError as error:
             LOGGER.error("the store did not close cleanly: %s", error)  # noqa: TRY400 - a disk is no bug of ours
 

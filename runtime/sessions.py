@@ -13,7 +13,7 @@ import trio
 
 from callboard.actors.alarm import AlarmClock
 from callboard.actors.books import CHILDREN, OPENED, QUEUE, Child
-from callboard.actors.childspec import ChildSpec, Intensity
+from callboard.actors.childspec import ChildSpec, Intensity, Restart
 from callboard.actors.errors import LogError, SessionClosed, SessionNotFound, ToolError, UsageError
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Await, Stop, Wake
@@ -168,17 +168,12 @@ class Sessions:
         if not self._open:
             raise SessionClosed("the runtime is closing: no session starts any more.")
         opened = _opened(actor)
-        spec = ChildSpec(
-            actor.id,
-            partial(self._life, actor),
-            restart="transient" if opened.parent is None else "temporary",
-            shutdown_s=self._polite_s,
-            stop=lambda: actor.tell(Stop()),
-            about=lambda: actor.phase.value,
-        )
+        place = _Place(self, actor)
+        restart: Restart = "transient" if opened.parent is None else "temporary"
+        spec = ChildSpec(actor.id, place.life, restart, self._polite_s, stop=place.stop, about=place.about)
         self.supervisor.start_child(spec)
         self._live[actor.id] = actor
-        actor.on_abort = partial(self.spawner.interrupt_children, actor)
+        actor.on_abort = place.aborted
         if opened.parent is not None:
             self.spawner.adopt(actor, opened)
 
@@ -360,6 +355,27 @@ class Sessions:
         finally:
             del self._busy[session_id]
             done.set()
+
+
+class _Place:
+    """What a supervisor and an actor call here for one live session: one small object instead of a closure for each."""
+
+    __slots__ = ("_actor", "_home")
+
+    def __init__(self, home: Sessions, actor: Session) -> None:
+        self._home, self._actor = home, actor
+
+    def life(self) -> Awaitable[None]:
+        return self._home._life(self._actor)
+
+    def stop(self) -> None:
+        self._actor.tell(Stop())
+
+    def about(self) -> str:
+        return self._actor.phase.value
+
+    def aborted(self) -> None:
+        self._home.spawner.interrupt_children(self._actor)
 
 
 def _opened(actor: Session) -> SessionOpened:

@@ -76,5 +76,13 @@ class Latch:
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:
     """Run a blocking function in a thread of the loop that asks."""
     if trio.lowlevel.in_trio_task():
-        return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=True)
-    return await asyncio.to_thread(fn, *args)
+        return await trio.to_thread.run_sync(_whole, fn, args, abandon_on_cancel=True)
+    return await asyncio.to_thread(_whole, fn, args)
+
+
+def _whole(fn: Callable[..., T], args: tuple[Any, ...]) -> T:
+    """Call it; a StopIteration, which no future can carry (asyncio would wait for ever), becomes a RuntimeError."""
+    try:
+        return fn(*args)
+    except StopIteration as error:
+        raise RuntimeError(f"{fn!r} raised StopIteration") from error
