@@ -17,7 +17,7 @@ from callboard.actors.testing import LabSession, ScriptedModel, open_lab
 from callboard.actors.tool import tool
 
 from .acts import TOOLS, interrupted
-from .strict import check_history, check_log, of_kind
+from .strict import check_history, check_log, of_kind, until
 
 
 async def test_batch_of_three_ends_with_one_result_each():
