@@ -5,9 +5,34 @@ from typing import Annotated, Any
 import msgspec
 
 from callboard.actors.errors import LogError, UsageError
-from callboard.actors.events import CORE_EVENTS, Envelope, Event, Unknown
+from callboard.actors.events import (
+    CORE_EVENTS,
+    AbortRequested,
+    ControlCallEnded,
+    Envelope,
+    Event,
+    MessageWithdrawn,
+    ModelFailed,
+    ModelSaid,
+    QueueParked,
+    StepEnded,
+    StepStarted,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+    Unknown,
+)
 from callboard.actors.facts import PLUGIN_EVENTS
 
+# What the session writes of values that it made or checked itself; all other events are read back before they are
+# believed. A step has a dozen of these, and reading each would cost a tenth of its appends.
+_OURS: frozenset[type[Event]] = frozenset(
+    {
+        *(TurnStarted, TurnEnded, AbortRequested, StepStarted, StepEnded, ModelSaid, ModelFailed, ToolCalled),
+        *(ToolReturned, ControlCallEnded, QueueParked, MessageWithdrawn),
+    }
+)
 _IGNORABLE = b',"ignorable":true}'
 
 
@@ -53,7 +78,7 @@ class Codec:
             if kinds.setdefault(tag, event) is not event:
                 raise UsageError(f"event kind {tag!r} is taken by {kinds[tag].__name__}: rename {event.__name__}.")
         self.kinds = kinds
-        self._core, self._known = frozenset(CORE_EVENTS), frozenset(kinds.values())
+        self._known = frozenset(kinds.values())
         union: Any = None
         for event in kinds.values():
             union = event if union is None else union | event
@@ -68,11 +93,11 @@ class Codec:
     def encode(self, event: Event) -> bytes:
         """The written form; raises whatever msgspec raises for a value that has none.
 
-        An event of a plugin is read back before it is believed, since a Struct checks no types when it is made: a
-        `UsageError` says what does not fit, so that no plugin can write a log that nobody can open.
+        An event with values of a plugin's is read back before it is believed, since a Struct checks no types when it
+        is made: a `UsageError` says what does not fit, so that no plugin can write a log that nobody can open.
         """
         kind = type(event)
-        if kind in self._core:
+        if kind in _OURS:
             return self._encode(event)
         if isinstance(event, Unknown):
             return event.body

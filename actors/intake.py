@@ -37,6 +37,11 @@ def take(reply: object, used: set[str], prefix: str) -> Reply:
     return Reply(clean_text(text), calls, _usage(reply.usage), reply.truncated is True, reply.more is True)
 
 
+def provider_label(provider: object) -> str:
+    """What a model calls its provider, as text that can be kept; `other` for anything that is no text."""
+    return shown_name(provider) if isinstance(provider, str) and provider else "other"
+
+
 _NO_USAGE = Usage()
 
 

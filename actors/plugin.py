@@ -227,6 +227,14 @@ class Hook:
     on_failure: Literal["open", "block"] = "open"
     timeout_s: float = 60.0
 
+    def __attrs_post_init__(self) -> None:
+        """Refuse what would be found out only when the hook fails."""
+        _check_name("hook", self.name)
+        if self.on_failure not in ("open", "block"):
+            raise UsageError(f"hook {self.name}: on_failure must be open or block, got {self.on_failure!r}.")
+        if not self.timeout_s > 0:
+            raise UsageError(f"hook {self.name}: timeout_s must be above 0, got {self.timeout_s!r}.")
+
 
 @attrs.frozen
 class Alarm:
@@ -258,6 +266,15 @@ class Plugin:
     alarms: tuple[Alarm, ...] = ()
     prompt_section: Callable[[View], str | None] | None = None
     open_steps: Callable[[View], int] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a name that cannot be quoted."""
+        _check_name("plugin", self.name)
+
+
+def _check_name(what: str, name: object) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise UsageError(f"a {what} has a name of printable characters, got {name!r:.80}.")
 
 
 def check_plugins(plugins: Sequence[Plugin]) -> Mapping[str, Plugin]:

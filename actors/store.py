@@ -37,8 +37,8 @@ RunSoon: TypeAlias = Callable[[Callable[[], None]], None]
 class Store(Protocol):
     """Append-only records of many sessions.
 
-    `append` and `sync` are called on the loops' thread and never wait for the disk. `read`, `header`, `headers` and `last`
-    may be called from any thread and see committed records only; call them in a thread when `blocking`.
+    `append` and `sync` are called on the loops' thread and never wait for the disk. `read`, `header`, `headers` and
+    `last` may be called from any thread and see committed records only; call them in a thread when `blocking`.
     """
 
     @property
@@ -74,7 +74,7 @@ class Store(Protocol):
         ...
 
     def last(self, session: str, kinds: Sequence[str], before: int, limit: int) -> list[Record]:
-        """Committed records with seq < before, newest first, at most `limit`, that may be of one of these event kinds."""
+        """Committed records with seq < before, newest first, at most `limit`, that may be of one of these kinds."""
         ...
 
     def close(self) -> None:

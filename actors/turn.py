@@ -26,7 +26,7 @@ from callboard.actors.events import (
 )
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
 from callboard.actors.host import Host, leaves
-from callboard.actors.intake import take
+from callboard.actors.intake import provider_label, take
 from callboard.actors.model import Model, Prompt, Reply
 from callboard.actors.notices import Delta
 from callboard.actors.plugin import Enter, Reject
@@ -240,7 +240,7 @@ class Running:
             await trio.sleep(min(RETRY_MAX_S, max(advised_s, RETRY_FIRST_S * 2 ** (tries - 1))))
 
     def _provider(self) -> str:
-        return "other" if self._model is None else self._model.provider
+        return "other" if self._model is None else provider_label(self._model.provider)
 
     def _hear(self, reply: Reply, seconds: float) -> None:
         self._first_token()

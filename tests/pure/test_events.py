@@ -15,7 +15,10 @@ from callboard.actors.events import (
     Call,
     Envelope,
     Event,
+    HookFailed,
+    Message,
     MessageQueued,
+    MessagesClaimed,
     MessageWithdrawn,
     ModelSaid,
     NoteAdded,
@@ -279,6 +282,13 @@ def test_listing_an_event_twice_is_harmless():
 MISFITS: tuple[tuple[Event, str], ...] = (
     (Snowed(), "Snowed is no event of this runtime: list it in the events of its Plugin."),
     (Rained("much"), "Rained could not be read back: Expected `int`, got `str` - at `$.mm`."),  # type: ignore[arg-type]
+    (MessageQueued("a", 5), "MessageQueued could not be read back: Expected `str`, got `int` - at `$.text`."),  # type: ignore[arg-type]
+    (NoteAdded("a", "boss"), "NoteAdded could not be read back: Invalid enum value 'boss' - at `$.role`."),  # type: ignore[arg-type]
+    (
+        MessagesClaimed((), (Message("a", None),)),  # type: ignore[arg-type]
+        "MessagesClaimed could not be read back: Expected `str`, got `null` - at `$.messages[0].text`.",
+    ),
+    (HookFailed(5, "no"), "HookFailed could not be read back: Expected `str`, got `int` - at `$.hook`."),  # type: ignore[arg-type]
     (TodosWritten("x"), "TodosWritten could not be read back: Expected `array`, got `str` - at `$.todos`."),  # type: ignore[arg-type]
 )
 

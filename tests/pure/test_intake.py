@@ -20,7 +20,15 @@ from callboard.actors.events import (
     TurnStarted,
     Usage,
 )
-from callboard.actors.intake import CALLS_MAX, DEPTH_MAX, HEAD_KEPT_CHARS, ID_MAX_CHARS, TOKENS_MAX, take
+from callboard.actors.intake import (
+    CALLS_MAX,
+    DEPTH_MAX,
+    HEAD_KEPT_CHARS,
+    ID_MAX_CHARS,
+    TOKENS_MAX,
+    provider_label,
+    take,
+)
 from callboard.actors.model import Reply
 from callboard.actors.receipts import NAME_MAX_CHARS
 from callboard.actors.tool import ARGUMENTS_MAX_BYTES
@@ -308,6 +316,22 @@ TEXTS = (("\x00\x1b[31m", "\x00\x1b[31m"), ("a\ud800", "a\ufffd"), ("\ud83d\ude0
 def test_a_text_is_kept_as_utf_8_can(given, text):
     """Control characters are the model's to say; half characters are replaced."""
     assert text == kept(Reply(given)).text
+
+
+PROVIDERS = (
+    ("openai", "openai"),
+    (Shout("x"), "x"),
+    ("", "other"),
+    (None, "other"),
+    (ODD, "other"),
+    ("a\n", "a\ufffd"),
+)
+
+
+@pytest.mark.parametrize(("provider", "label"), PROVIDERS)
+def test_a_provider_is_a_label(provider, label):
+    """Whatever a model says of its provider, it is a short text that can be kept."""
+    assert label == provider_label(provider)
 
 
 # -- whatever goes in
