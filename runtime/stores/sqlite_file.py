@@ -64,9 +64,9 @@ def explained(path: Path, doing: str, error: sqlite3.Error) -> LogError:
 def check_place(path: Path) -> None:
     """Refuse a path that cannot become a store's file; changes nothing. Raises `UsageError`."""
     try:
-        folder = next(up for up in path.absolute().parents if up.exists())
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name a file in it, such as {path / 'callboard.db'}.")
+        folder = next(up for up in path.absolute().parents if up.exists())
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder, so {path} cannot be a file in it: use another path.")
         if not os.access(folder, os.W_OK | os.X_OK):
