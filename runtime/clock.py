@@ -32,6 +32,14 @@ def steady_s() -> float:
     return time.perf_counter()
 
 
+def local_text(at_ms: int) -> str:
+    """Wall milliseconds as people read them, in local time: `2026-11-30 14:02:05`."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
+    except (OverflowError, ValueError, OSError):  # no year that a calendar has
+        return f"{at_ms} ms"
+
+
 class SimClock(trio.abc.Clock, trio.abc.Instrument):
     """Virtual time for a Trio run, guest or not: it stands still while anything happens and jumps when nothing does.
 

@@ -1,0 +1,179 @@
+"""callboard: the command line. Options become values here, and every mistake becomes one line and an exit code."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+from platformdirs import user_data_dir
+
+from callboard.actors.errors import CallboardError
+from callboard.runtime.config import RuntimeConfig, load_config
+from callboard.runtime.doors.demo import demo
+from callboard.runtime.doors.logs import LogOptions, log
+from callboard.runtime.doors.output import settle_streams, standard_output
+from callboard.runtime.doors.program import DONE_CODE, FAILED_CODE, INTERRUPTED_CODE, USAGE_CODE, say_error, silence
+from callboard.runtime.doors.run import RunOptions, run
+
+ABOUT = "Many AI agents at once: every session an actor, every event in a log, every control call counted."
+DEMO = "the whole story offline: a parent and three agents on real files, one interrupt, the metrics"
+RUN = "run one task in a session, and show what happens"
+LOG = "look at the sessions in the store"
+LOG_LIST = "all sessions, the newest first"
+LOG_SHOW = "one session, as a story or as lines of JSON"
+TASK = "what to do; - reads it from standard input; a replay brings its own"
+MODEL = "scripted:demo or replay:FILE"
+SESSION = "go on with this session, or make it under this id"
+STORE = "where sessions are kept, such as sqlite:///FILE; by default one file in your data folder"
+PLAN = "switch Plan mode on before the task"
+JSON = "one line of JSON for each event on standard output, and nothing else"
+PORT = "serve /metrics on this port while it runs; 0 takes a free one"
+CONFIG = "a TOML file with settings"
+LEVEL = "what the log on standard error tells: debug, info, warning (the default) or error"
+ID = "a session id, as log list shows them"
+AFTER = "only events after this number"
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and where help is."""
+        say_error(f"{message}. See {self.prog} --help.")
+        raise SystemExit(USAGE_CODE)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
+    settle_streams()
+    try:
+        code = _command(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except SystemExit as end:  # argparse, after --help, --version or an error
+        code = end.code if isinstance(end.code, int) else USAGE_CODE
+    except CallboardError as error:
+        say_error(str(error))
+        code = USAGE_CODE
+    except KeyboardInterrupt:
+        code = INTERRUPTED_CODE
+    except BrokenPipeError:
+        silence()
+        code = DONE_CODE
+    except OSError as error:
+        say_error(f"the output could not be written: {error.strerror or error}")
+        silence()
+        code = FAILED_CODE
+    return code
+
+
+def _command(argv: Sequence[str]) -> int:
+    options = parser().parse_args(argv)
+    _log_at(options.log_level)
+    config = RuntimeConfig() if options.config is None else load_config(options.config)
+    match options.command:
+        case "demo":
+            return demo(standard_output(os.environ))
+        case "run":
+            return run(_run_options(options, config), standard_output(os.environ))
+        case _:
+            return log(_log_options(options, config), standard_output(os.environ, threaded=False))
+
+
+def parser() -> argparse.ArgumentParser:
+    """What may be written on the command line; global options may stand on either side of the command."""
+    whole = Parser("callboard", description=ABOUT, allow_abbrev=False)
+    whole.add_argument("--version", action="version", version=f"callboard {_version()}")
+    _global(whole, None)
+    later = Parser(add_help=False)
+    _global(later, argparse.SUPPRESS)
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    shared: dict[str, Any] = {"parents": [later], "allow_abbrev": False}
+    commands.add_parser("demo", help=DEMO, description=DEMO, **shared)
+    _add_run(commands.add_parser("run", help=RUN, description=RUN, **shared))
+    logs = commands.add_parser("log", help=LOG, description=LOG, **shared)
+    kinds = logs.add_subparsers(dest="kind", metavar="list|show", required=True)
+    listing = kinds.add_parser("list", help=LOG_LIST, description=LOG_LIST, **shared)
+    listing.add_argument("--store", metavar="URL", help=STORE)
+    show = kinds.add_parser("show", help=LOG_SHOW, description=LOG_SHOW, **shared)
+    show.add_argument("session", metavar="ID", help=ID)
+    show.add_argument("--json", action="store_true", help=JSON)
+    show.add_argument("--after", metavar="N", type=_number, default=-1, help=AFTER)
+    show.add_argument("--store", metavar="URL", help=STORE)
+    return whole
+
+
+def _global(one: argparse.ArgumentParser, default: str | None) -> None:
+    one.add_argument("--config", metavar="FILE", default=default, help=CONFIG)
+    level = default or "warning"
+    one.add_argument("--log-level", metavar="LEVEL", choices=LEVELS, default=level, help=LEVEL)
+
+
+def _add_run(one: argparse.ArgumentParser) -> None:
+    one.add_argument("task", metavar="TASK", nargs="?", help=TASK)
+    one.add_argument("--model", metavar="M", help=MODEL)
+    one.add_argument("--session", metavar="ID", help=SESSION)
+    one.add_argument("--store", metavar="URL", help=STORE)
+    one.add_argument("--plan", action="store_true", help=PLAN)
+    one.add_argument("--json", action="store_true", help=JSON)
+    one.add_argument("--metrics-port", metavar="N", type=_port, help=PORT)
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected the number of an event, got {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"expected a port, 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def _run_options(options: argparse.Namespace, config: RuntimeConfig) -> RunOptions:
+    return RunOptions(
+        config,
+        _store_url(options, config),
+        options.task,
+        options.model,
+        options.session,
+        options.plan,
+        options.json,
+        options.metrics_port,
+    )
+
+
+def _log_options(options: argparse.Namespace, config: RuntimeConfig) -> LogOptions:
+    store = _store_url(options, config)
+    if options.kind == "list":
+        return LogOptions(config, store)
+    return LogOptions(config, store, options.session, options.json, options.after)
+
+
+def _store_url(options: argparse.Namespace, config: RuntimeConfig) -> str:
+    """The store that is named, or the one file in the user's data folder."""
+    named: str | None = options.store or config.store.url
+    return named or f"sqlite:///{quote(str(Path(user_data_dir('callboard')) / 'sessions.db'))}"
+
+
+def _log_at(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="callboard: %(levelname)s: %(message)s", stream=sys.stderr)
+
+
+def _version() -> str:
+    try:
+        return version("callboard")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        from callboard import __version__
+
+        return __version__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""Follow: one audience that reads a session and all its subagents, as they come, beside whoever else reads them."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from callboard.actors.books import CHILDREN
+from callboard.actors.errors import CallboardError, SessionClosed
+from callboard.actors.events import Envelope
+from callboard.actors.facts import ChildSpawned
+from callboard.actors.phase import Phase
+from callboard.runtime.app import Runtime
+from callboard.runtime.clock import steady_s
+from callboard.runtime.reading import QUEUE_MAX, Item, Reading
+
+LOOK_S = 0.2  # how long a change that no event tells may stay unseen
+CATCH_UP_S = 30.0  # for an audience that takes what has happened slowly
+WORKING = ("pending", "running")
+
+LOGGER = logging.getLogger("callboard")
+
+
+async def _at_once() -> None:
+    """Room is always there."""
+
+
+class Following:
+    """Gives every item of a tree to `take`, in order for each session; `room()` is awaited before the next one.
+
+    `failed` is what broke the reading of a session, if something did.
+    """
+
+    def __init__(
+        self,
+        rt: Runtime,
+        root: str,
+        take: Callable[[Item], object],
+        *,
+        after: int = -1,
+        deltas: bool = False,
+        room: Callable[[], Awaitable[None]] = _at_once,
+    ) -> None:
+        self._rt, self.root, self._take, self._deltas, self._room = rt, root, take, deltas, room
+        self._seen: dict[str, int] = {}
+        self._readings: dict[str, Reading] = {}
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self.failed: BaseException | None = None
+        self.add(root, after)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def add(self, session: str, after: int = -1) -> None:
+        """Read one more session, once."""
+        if session not in self._readings:
+            reading = self._rt.read(session, after, deltas=self._deltas, queue_max=QUEUE_MAX)
+            self._readings[session], self._seen[session] = reading, after
+            pump = asyncio.get_running_loop().create_task(self._pump(reading), name=f"reader of {session}")
+            self._pumps.add(pump)
+            pump.add_done_callback(self._ended)
+
+    async def _pump(self, reading: Reading) -> None:
+        async for item in reading:
+            if isinstance(item, Envelope):
+                if isinstance(item.event, ChildSpawned):
+                    self.add(item.event.child)
+                self._take(item)
+                self._seen[item.session] = item.seq
+                self._changed.set()
+            else:
+                self._take(item)
+            await self._room()
+
+    def _ended(self, pump: asyncio.Task[None]) -> None:
+        self._pumps.discard(pump)
+        if not pump.cancelled() and pump.exception() is not None:
+            self.failed = self.failed or pump.exception()
+            LOGGER.error("%s broke off: %r", pump.get_name(), pump.exception())
+        self._changed.set()
+
+    async def resting(self, unless: Callable[[], bool] = lambda: False) -> None:
+        """Return when nothing in the tree works, or `unless()` is true."""
+        while not (rests(self._rt, self.root) or unless()):
+            await self._look_again()
+
+    async def caught_up(self) -> None:
+        """Return when all that happened was given to `take`, or a reader broke; waits at most CATCH_UP_S."""
+        until_s = steady_s() + CATCH_UP_S
+        while not self._is_caught_up() and self.failed is None and steady_s() < until_s:
+            await self._look_again()
+
+    async def _look_again(self) -> None:
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._changed.wait()
+
+    def _is_caught_up(self) -> bool:
+        return all(self._end_of(session) <= seen for session, seen in self._seen.items())
+
+    def _end_of(self, session: str) -> int:
+        try:
+            return self._rt.actor(session).log.seq - 1
+        except CallboardError:
+            return -1
+
+    async def aclose(self) -> None:
+        """Stop reading; other readers notice nothing."""
+        for pump in tuple(self._pumps):
+            pump.cancel()
+        if self._pumps:
+            await asyncio.wait(tuple(self._pumps))
+        for reading in self._readings.values():
+            await reading.aclose()
+
+
+def rests(rt: Runtime, session: str) -> bool:
+    """Whether neither the session nor any of its subagents works, or is about to."""
+    try:
+        actor = rt.actor(session)
+    except SessionClosed:
+        return True
+    if actor.phase is not Phase.IDLE or len(actor.mailbox):
+        return False
+    return all(child.status not in WORKING and rests(rt, child.id) for child in actor.log[CHILDREN])
