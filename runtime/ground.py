@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from callboard.actors.drop import usable
 from callboard.actors.errors import LogError
-from callboard.actors.notices import Notice
+from callboard.actors.notices import AbandonedChanged, Notice
 from callboard.actors.stage import Stage
 from callboard.actors.store import Store
 from callboard.metrics.collector import Collector, Snapshot
@@ -29,7 +29,6 @@ from callboard.runtime.waiting import Pending, in_thread
 
 LOGGER = logging.getLogger("callboard")
 DROPS_S_MAX = 1.0  # all attempts to drop a tool and to park it take a third of that
-POLL_S = 0.01
 LEAVE_S_MIN = 0.2  # what ends at the end may take so long at least: two abort windows
 
 
@@ -58,6 +57,7 @@ class Ground:
         self, parts: Parts, on_due: Callable[[str, int | None], None], snapshot: Callable[[], Snapshot]
     ) -> None:
         self._parts, self._on_due, self._snapshot = parts, on_due, snapshot
+        self._fewer: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
         """Enter the Trio run, open the store, register the metrics, and make the nursery."""
@@ -147,8 +147,10 @@ class Ground:
 
     async def _dropped(self, ends_s: float) -> None:
         """What was abandoned on Trio is being dropped by tasks on this ground: let them finish before it is cut."""
-        while self.stage.abandoned.count("trio") and self.guest.loop.time() < ends_s:
-            await asyncio.sleep(POLL_S)
+        loop = self.guest.loop
+        while self.stage.abandoned.count("trio") and loop.time() < ends_s:
+            self._fewer = loop.create_future()
+            await asyncio.wait((self._fewer,), timeout=ends_s - loop.time())
 
     async def _cut(self, ends_s: float, left: list[str], first: tuple[asyncio.Future[None], ...]) -> None:
         self._held.cancel()
@@ -168,6 +170,8 @@ class Ground:
     def notice(self, notice: Notice) -> None:
         """Count what no log keeps."""
         self._recorder.notice(notice)
+        if isinstance(notice, AbandonedChanged) and self._fewer is not None and not self._fewer.done():
+            self._fewer.set_result(None)
 
     def _keyboard_interrupt(self, error: BaseException) -> None:
         """A tool met Ctrl-C: that is for the whole program, so it leaves by the host's loop."""
