@@ -16,7 +16,7 @@ from callboard.runtime.clock import steady_s
 from callboard.runtime.reading import QUEUE_MAX, Item, Reading
 
 LOOK_S = 0.2  # how long a change that no event tells may stay unseen
-CATCH_UP_S = 30.0  # for an audience that takes what has happened slowly
+CATCH_UP_S = 10.0  # without an item, while the audience has room for one
 WORKING = ("pending", "running")
 
 LOGGER = logging.getLogger("callboard")
@@ -47,6 +47,7 @@ class Following:
         self._readings: dict[str, Reading] = {}
         self._pumps: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._crowded = 0  # pumps that wait for room
         self.failed: BaseException | None = None
         self.add(root, after)
 
@@ -75,7 +76,9 @@ class Following:
                 self._changed.set()
             else:
                 self._take(item)
+            self._crowded += 1
             await self._room()
+            self._crowded -= 1
 
     def _ended(self, pump: asyncio.Task[None]) -> None:
         self._pumps.discard(pump)
@@ -90,10 +93,12 @@ class Following:
             await self._look_again()
 
     async def caught_up(self) -> None:
-        """Return when all that happened was given to `take`, or a reader broke; waits at most CATCH_UP_S."""
+        """Return when all that happened was given to `take`, however slow that is, or a reader broke or is silent."""
         until_s = steady_s() + CATCH_UP_S
         while not self._is_caught_up() and self.failed is None and steady_s() < until_s:
             await self._look_again()
+            if self._crowded or self._changed.is_set():
+                until_s = steady_s() + CATCH_UP_S
 
     async def _look_again(self) -> None:
         self._changed.clear()

@@ -69,13 +69,13 @@ class Output:
         await self._roomy.wait()
 
     def close(self, wait_on: Callable[[], bool]) -> bool:
-        """Write what is left, for as long as `wait_on()` says so; whether all of it went out."""
-        if self._thread is not None:
-            self._queue.put(None)
-            while self._thread.is_alive() and wait_on():
-                self._thread.join(JOIN_STEP_S)
-            return not self._thread.is_alive() and self.failed is None
-        return True
+        """Write what is left, for as long as `wait_on()` says so; whether nothing is under way any more."""
+        if self._thread is None:
+            return True
+        self._queue.put(None)
+        while self._thread.is_alive() and wait_on():
+            self._thread.join(JOIN_STEP_S)
+        return not self._thread.is_alive()
 
     # -- the thread --------------------------------------------------------------------------------------------------
 

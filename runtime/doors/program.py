@@ -122,7 +122,8 @@ class Program:
         """Wait for what is written to go out; a signal ends that at once, and a stop soon. Whether it went out."""
         self._over = True
         until_s = steady_s() + LAST_OUTPUT_S
-        self.output.close(wait_on=lambda: not self.stopped or steady_s() < until_s)
+        if not self.output.close(wait_on=lambda: not self.stopped or steady_s() < until_s):
+            self._leave(INTERRUPTED_CODE)  # the thread still writes, and the interpreter would wait for it
         failed = self.output.failed
         if failed is not None:
             silence()

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,38 @@ from .terminal import COMMAND, Terminal, cli, environment, finished, record, sta
 
 STORY = ("run", "Tell me about it", "--model", "scripted:demo")
 HANG = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+BLOCKED = """\
+import os, threading
+from callboard.actors import Call, Reply, tool
+from callboard.actors.testing import ScriptedModel
+from callboard.runtime import open_runtime
+from callboard.runtime.doors.output import standard_output
+from callboard.runtime.doors.program import Program
+
+begun = threading.Event()
+
+@tool
+def block() -> str:
+    "Wait for ever."
+    begun.set()
+    threading.Event().wait()
+
+async def main():
+    rt = open_runtime(model=ScriptedModel([Reply("", [Call("block")])]), tools=[block])
+    async with program.opened(rt):
+        session = await rt.create()
+        accepted = await session.submit("go")
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        await session.interrupt()
+        await session.wait(accepted.turn)
+        program.output.write("the turn is over\\n")
+    return 7
+
+import asyncio
+program = Program(standard_output(os.environ))
+raise SystemExit(program.run(main))
+"""
 ESCAPE = "\x1b["
 
 
@@ -268,6 +301,45 @@ def test_a_command_of_the_shell_tool_dies_with_an_interrupt(tmp_path):
         terminal.press_ctrl_c()
         assert 130 == terminal.end()
     assert [] == working_in(tmp_path)
+
+
+def test_a_reader_that_takes_nothing_holds_up_no_end(tmp_path):
+    """With a full pipe that nobody reads, one Ctrl-C or two still end the program."""
+    model = record(tmp_path, *((f"turn {n}", words("long " * 20_000)) for n in range(20)))
+    with start(tmp_path, "run", "--model", model, "--json", "--session", "stuck") as command:
+        assert command.stdout is not None
+        command.stdout.readline()
+        while "stuck" not in cli(tmp_path, "log", "list").stdout:
+            time.sleep(0.1)
+        command.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        command.send_signal(signal.SIGINT)
+        assert 130 == command.wait(30)
+
+
+def test_a_slow_reader_misses_nothing(tmp_path):
+    """Lines wait for who reads them late, and all of them come."""
+    model = record(tmp_path, *((f"turn {n}", words("long " * 20_000)) for n in range(20)))
+    with start(tmp_path, "run", "--model", model, "--json", "--session", "slow") as command:
+        time.sleep(3)
+        assert command.poll() is None
+        assert command.stdout is not None
+        lines = command.stdout.readlines()
+        assert 0 == command.wait(30)
+    envelopes = [Codec().from_line(line.encode()) for line in lines]
+    assert list(range(len(envelopes))) == [envelope.seq for envelope in envelopes]
+    assert 20 == sum(isinstance(envelope.event, TurnEnded) for envelope in envelopes)
+
+
+def test_what_is_left_behind_does_not_keep_the_program(tmp_path):
+    """A tool that blocks its thread for ever is named in one line, and the program ends."""
+    (tmp_path / "blocked.py").write_text(BLOCKED)
+    done = subprocess.run(
+        [sys.executable, "blocked.py"], env=environment(tmp_path), cwd=tmp_path, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=45, check=False,
+    )  # fmt: skip
+    assert (7, "the turn is over\n") == (done.returncode, done.stdout)
+    assert "callboard: ended while these were still alive: block" in done.stderr
 
 
 # -- log ---------------------------------------------------------------------------------------------------------------
