@@ -16,6 +16,7 @@ from .rows import named
 
 ROUNDS = 3
 ROW_S_MAX = 120.0
+ERROR_MAX_CHARS = 2_500
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,7 +89,7 @@ def _apart(row: Row, rounds: int, *, quick: bool) -> Taken | str:
     except subprocess.TimeoutExpired:
         return f"took more than {ROW_S_MAX:.0f} s"
     if done.returncode:
-        return done.stderr[-4000:]
+        return done.stderr[:ERROR_MAX_CHARS]
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=Taken)
 
 
