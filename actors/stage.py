@@ -113,6 +113,7 @@ class Stage:
     threads: trio.CapacityLimiter = attrs.field(init=False)
     abandoned: Abandoned = attrs.field(init=False)
     specs: tuple[ToolSpec, ...] = attrs.field(init=False)
+    pits: list[Any] = attrs.field(init=False, factory=list)  # where bodies ran and may run again, see host.py
 
     def __attrs_post_init__(self) -> None:
         offered = (tool for tool in self.tools.values() if tool.exposure in ("direct", "direct_model_only"))
