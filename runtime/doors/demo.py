@@ -92,7 +92,8 @@ class Demo:
         """Tell everything; the exit code."""
         screen = self._screen
         self._head("Callboard")
-        screen.text(f"{INTRO}\n{OFFLINE}\n ")
+        screen.text(f"{INTRO}\n{OFFLINE}")
+        screen.lines([""])
         ended = await self._work(await self._rt.create(SESSION, title="demo"))
         self._head("What the parent reports")
         screen.text(ended.last_message or "(nothing)", mark="  ")
