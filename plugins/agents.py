@@ -79,7 +79,8 @@ class Waited(msgspec.Struct, frozen=True):
     agents: list[Standing]
 
 
-@tool(name="spawn_agent", description=SPAWN, parallel=True, effect="idempotent", mutates=False)
+# Not parallel: of several in one answer each starts in its turn, and a wait behind them knows them all.
+@tool(name="spawn_agent", description=SPAWN, effect="idempotent", mutates=False)
 async def spawn_agent(args: SpawnAgent, view: View) -> Spawned:
     """Start a subagent."""
     return Spawned(await view.spawn(args.task_name, args.message, model=args.model))

@@ -139,6 +139,7 @@ class Runtime:
             ground.guest,
             ground.stage,
             self.config,
+            self.models,
             tree_limits_of(self.config, agents_max=self.models.agents_max),
             self._alarm,
             ground.notice,

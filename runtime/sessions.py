@@ -26,6 +26,7 @@ from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.guest import Guest
 from callboard.runtime.handle import SessionHandle, handle_of
 from callboard.runtime.lookup import Lookup
+from callboard.runtime.models import ModelNames
 from callboard.runtime.reading import Reading, Source
 from callboard.runtime.spawn import WORKING, Spawner, TreeLimits
 from callboard.runtime.supervisor import Supervisor
@@ -48,6 +49,7 @@ class Sessions:
         guest: Guest,
         stage: Stage,
         config: RuntimeConfig,
+        models: ModelNames,
         limits: TreeLimits,
         alarm: AlarmClock,
         on_notice: Callable[[Any], None],
@@ -63,7 +65,7 @@ class Sessions:
         self.lookup = Lookup(stage.store, stage.codec)
         agents = config.agents
         wake = agents.notify == "wake"
-        self.spawner = Spawner(stage, limits, self, cascade=agents.cascade, wake=wake)
+        self.spawner = Spawner(stage, limits, self, models.checked, cascade=agents.cascade, wake=wake)
         self.supervisor = Supervisor(
             guest,
             id="sessions",

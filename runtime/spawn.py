@@ -1,7 +1,7 @@
 """Subagents: who may start one (`admit`, pure), and the Spawner that starts it and carries its ends to its parent."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -105,8 +105,18 @@ class Sessions(Protocol):
 class Spawner:
     """Starts subagents, and settles at each end of a turn; every end is told to the parent once."""
 
-    def __init__(self, stage: Stage, limits: TreeLimits, sessions: Sessions, *, cascade: bool, wake: bool) -> None:
-        self._stage, self._limits, self._sessions = stage, limits, sessions
+    def __init__(
+        self,
+        stage: Stage,
+        limits: TreeLimits,
+        sessions: Sessions,
+        check_model: Callable[[str], object],
+        *,
+        cascade: bool,
+        wake: bool,
+    ) -> None:
+        """`check_model` raises a `UsageError` for the name of no model."""
+        self._stage, self._limits, self._sessions, self._check_model = stage, limits, sessions, check_model
         self._cascade, self._wake = cascade, wake
         self._trees: dict[str, Tree] = {}
         self.closing: set[str] = set()  # sessions that are being stopped: they start nobody
@@ -143,7 +153,7 @@ class Spawner:
             )
         if request.model is not None:
             try:
-                self._stage.resolve(request.model)
+                self._check_model(request.model)
             except UsageError as error:
                 raise ToolError(clean_text(str(error))) from None
 

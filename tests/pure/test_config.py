@@ -1,12 +1,13 @@
 """The configuration: every mistake at once, each with its place, whatever the file is."""
 
 import tomllib
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import pytest
 
 from callboard.actors.errors import ConfigError, UsageError
+from callboard.actors.tool import Exposure
 from callboard.runtime.config import TEXT_MAX_BYTES, RuntimeConfig, ToolConfig, config_of, load_config
 
 EVERYTHING_WRONG = """
@@ -74,8 +75,7 @@ MISTAKES = {
     "restarts_max must be at least 0, got -4 @ $.supervisor.restarts_max",
     "expected a table, got int @ $.tools['x']",
     "expected bool, got int @ $.tools['y'].enabled",
-    "expected one of 'direct', 'direct_model_only', 'code_only', 'deferred', 'hidden', got 'zz' "
-    "@ $.tools['y'].exposure",
+    f"expected one of {', '.join(map(repr, get_args(Exposure)))}, got 'zz' @ $.tools['y'].exposure",
     "unknown key 'bar' @ $.tools['y']",
     "expected a table, got int @ $.plugins.plan",
     "expected bool, got int @ $.plugins.todo.allow_parallel_in_progress",
