@@ -15,7 +15,7 @@ from callboard.actors.errors import ToolError
 from callboard.actors.events import Call, Cause, ControlCallEnded, Event, NoteAdded, ToolCalled, ToolReturned
 from callboard.actors.host import Host, report_interrupts
 from callboard.actors.plugin import ToolCall, ToolResult
-from callboard.actors.receipts import NOT_STARTED, OUTCOMES, aborted_text, clean_text, cut_middle, shown_name
+from callboard.actors.receipts import NOT_STARTED, OUTCOMES, aborted_text, clean_text, cut_middle
 from callboard.actors.results import Returned, completed, failed, judge
 from callboard.actors.stage import Stage
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool, payload_fits
@@ -67,7 +67,7 @@ class Batch:
         assert scene.window is not None
         self._scene, self._stage, self._log, self._path = scene, scene.stage, scene.log, path
         self._window, self._turn = scene.window, scene.turn
-        now_s, now_ms, tools = trio.current_time(), scene.stage.now_ms(), scene.stage.tools
+        now_s, now_ms, tools = scene.stage.now_s(), scene.stage.now_ms(), scene.stage.tools
         self.entries = [Entry(c, tools.get(c.name), now_s, now_ms, c.arguments, c.flaw) for c in calls]
         self._recorded = 0  # entries before this one have their result on the log
         self._notes: list[str] = []
@@ -76,7 +76,7 @@ class Batch:
 
     async def run(self) -> str | None:
         """Run all calls; the error that must end the turn, if a tool had one."""
-        begun_s = trio.current_time()
+        begun_s = self._stage.now_s()
         fatal = None
         for group in groups(self.entries):
             if fatal is not None:
@@ -88,7 +88,7 @@ class Batch:
             self._record_ready()
             fatal = fatal or next((e.returned.fatal for e in group if e.returned and e.returned.fatal), None)
         self._write_notes()
-        self.tools_s = trio.current_time() - begun_s
+        self.tools_s = self._stage.now_s() - begun_s
         return fatal
 
     async def _group(self, group: list[Entry]) -> None:
@@ -103,7 +103,7 @@ class Batch:
             await _each(self._body, waiting)
 
     def _look_up(self, entry: Entry) -> None:
-        name = shown_name(entry.call.name)
+        name = entry.call.name
         if entry.tool is None:
             entry.returned, entry.ready = Returned("failed", f"unsupported call: {name}"), True
         elif not payload_fits(entry.call):
@@ -134,7 +134,7 @@ class Batch:
     async def _admit(self, entries: list[Entry]) -> None:
         """ToolCalled for all of them in one write, and one flush when any has an effect."""
         await self._stop_if_aborted()
-        now_s, now_ms = trio.current_time(), self._stage.now_ms()
+        now_s, now_ms = self._stage.now_s(), self._stage.now_ms()
         called: list[Event] = []
         effects = False
         for entry in entries:
@@ -170,7 +170,7 @@ class Batch:
             entry.returned = failed(error)
         else:
             entry.returned = await self._run_body(entry, tool, fn)
-        entry.seconds = trio.current_time() - entry.begun_s
+        entry.seconds = self._stage.now_s() - entry.begun_s
         if entry.returned.receipt == "completed" and self._stage.hooks:
             await self._ask_after(entry, entry.returned)
         entry.ready = True
@@ -233,7 +233,7 @@ class Batch:
         limit = OUTPUT_MAX_BYTES if entry.tool is None else entry.tool.output_max
         text = cut_middle(clean_text(returned.text), limit)
         outcome = OUTCOMES[returned.receipt]
-        name = shown_name(entry.call.name)
+        name = entry.call.name
         facts: list[Event] = [ToolReturned(entry.call.id, returned.receipt, outcome, text, entry.seconds, name)]
         if entry.guarded and outcome is not None:
             now_ms = self._stage.now_ms()
@@ -260,7 +260,7 @@ class Batch:
             if entry.returned is None and entry.host is not None:
                 entry.host.abandon()
                 entry.returned = judge(entry.host, cause)
-                entry.seconds = trio.current_time() - entry.begun_s
+                entry.seconds = self._stage.now_s() - entry.begun_s
             if entry.returned is None:
                 entry.returned = Returned("not_started", _never_ran(cause))
             self._record(entry)

@@ -148,6 +148,21 @@ def table(key: str, zero: S, cases: Mapping[type[Event], Apply[S]], version: int
     return Projection(key, zero, apply, on=tuple(rows), version=version, cases=rows)
 
 
+class _Readers(dict[type[Event], tuple[tuple[int, Apply[Any]], ...]]):
+    """By event type: places and apply functions of the projections that read it; found at the first such event."""
+
+    def __init__(self, projections: tuple[Projection[Any], ...]) -> None:
+        super().__init__()
+        self._projections = projections
+
+    def __missing__(self, kind: type[Event]) -> tuple[tuple[int, Apply[Any]], ...]:
+        pairs = enumerate(self._projections)
+        found = self[kind] = tuple(
+            (at, p.apply if p.cases is None else p.cases[kind]) for at, p in pairs if p.on is None or kind in p.on
+        )
+        return found
+
+
 class Folds:
     """All projections of a runtime, and for each event type the ones that read it.
 
@@ -162,22 +177,11 @@ class Folds:
                 raise UsageError(f"two projections are named {one.key!r}: rename one of them.")
         self.zeros: tuple[Any, ...] = tuple(p.zero for p in self.projections)
         self.place = {p: at for at, p in enumerate(self.projections)}
-        self._readers: dict[type[Event], tuple[tuple[int, Apply[Any]], ...]] = {}
-
-    def readers(self, kind: type[Event]) -> tuple[tuple[int, Apply[Any]], ...]:
-        """Places and apply functions of the projections that read this event type."""
-        found = self._readers.get(kind)
-        if found is None:
-            pairs = enumerate(self.projections)
-            found = tuple(
-                (at, p.apply if p.cases is None else p.cases[kind]) for at, p in pairs if p.on is None or kind in p.on
-            )
-            self._readers[kind] = found
-        return found
+        self.readers = _Readers(self.projections)
 
     def apply(self, states: list[Any], event: Event) -> None:
         """Fold one event into `states`, in place."""
-        for at, apply in self.readers(type(event)):
+        for at, apply in self.readers[type(event)]:
             states[at] = apply(states[at], event)
 
 

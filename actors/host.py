@@ -73,7 +73,7 @@ class Host:
         self.value: Any = None
         self.error: BaseException | None = None
         self.has_value = self.started = self.ended = self.late = self.abandoned = False
-        self.started_s = self.ended_s = trio.current_time()
+        self.started_s = self.ended_s = stage.now_s()
         self.deadline_s = math.inf if timeout_s is None else self.started_s + timeout_s
         self._pit: Pit | None = None
         self._body_task: trio.lowlevel.Task | None = None
@@ -203,7 +203,7 @@ class Host:
         """(the pit) The body has ended; its waiter goes on."""
         if self.ended:
             return
-        self.ended, self.ended_s = True, trio.current_time()
+        self.ended, self.ended_s = True, self._stage.now_s()
         self.window.asked.pop(self, None)
         if self._outside and not self.abandoned:  # cancelled here, but its thread or asyncio task goes on
             self.abandoned = True

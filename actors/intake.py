@@ -58,7 +58,7 @@ def _asked(calls: Any) -> tuple[Any, ...]:
 
 def _usage(usage: Any) -> Usage:
     """Counts that can be summed and written: what is below zero, or no number at all, counts as nothing."""
-    if usage is None:
+    if usage is None or usage is _NO_USAGE:
         return _NO_USAGE
     if not isinstance(usage, Usage):
         raise ModelError(f"the model's usage is {type(usage).__name__}, not Usage.")

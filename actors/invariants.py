@@ -127,4 +127,9 @@ def check(turn: Turn, queue: Queue, event: Event) -> None:
     if promise is not None:
         broken = promise(turn, queue, event)
         if broken is not None:
-            raise InvariantBroken(f"{type(event).__name__} refused: {broken}.")
+            raise broken_by(event, broken)
+
+
+def broken_by(event: Event, why: str) -> InvariantBroken:
+    """The error for an event that must not follow."""
+    return InvariantBroken(f"{type(event).__name__} refused: {why}.")

@@ -105,6 +105,8 @@ def cut_middle(text: str, limit_bytes: int) -> str:
 def clean_text(text: str) -> str:
     """`text` as UTF-8 can carry it: lone surrogates become U+FFFD; a subclass of str becomes a plain one."""
     plain = str.__str__(text)
+    if plain.isascii():
+        return plain
     try:
         plain.encode()
     except UnicodeEncodeError:

@@ -113,9 +113,12 @@ class Stage:
     threads: trio.CapacityLimiter = attrs.field(init=False)
     abandoned: Abandoned = attrs.field(init=False)
     specs: tuple[ToolSpec, ...] = attrs.field(init=False)
+    now_s: Callable[[], float] = attrs.field(init=False)
     pits: list[Any] = attrs.field(init=False, factory=list)  # where bodies ran and may run again, see host.py
 
     def __attrs_post_init__(self) -> None:
+        # The clock itself: `trio.current_time` goes three calls deep, and a step asks a dozen times.
+        self.now_s = trio.lowlevel.current_clock().current_time
         offered = (tool for tool in self.tools.values() if tool.exposure in ("direct", "direct_model_only"))
         self.specs = tuple(tool.spec for tool in offered)
         self.threads = trio.CapacityLimiter(self.limits.threads_max)

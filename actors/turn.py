@@ -34,6 +34,8 @@ from callboard.actors.receipts import clean_text, ending_of, marker_text
 from callboard.actors.results import describe
 from callboard.actors.view import CallView, Scene
 
+# Turns of the loop that a body has after its window, when many windows end at once: it was told, but had no turn yet.
+LAST_ROUNDS_MAX = 3
 RETRIES_MAX = 2
 RETRY_FIRST_S = 0.5
 RETRY_MAX_S = 30.0
@@ -55,6 +57,9 @@ async def run_turn(scene: Scene, start: StartKind) -> TurnEnded:
             await work.wait()
             if window.cause is not None:
                 await running.settle()
+        if window.patience.cancelled_caught:
+            for _ in range(LAST_ROUNDS_MAX):
+                await trio.lowlevel.cancel_shielded_checkpoint()
         if window.cause is None and not work.has_value:
             raise _crash(work)
         if work.error is not None:
@@ -99,7 +104,7 @@ class Running:
         self._system = (opened.system if opened is not None else None) or ""
         self._model_name = opened.model if opened is not None else None
         self._model: Model | None = None
-        self._began_s = trio.current_time()
+        self._began_s = scene.stage.now_s()
         self._first_token_s: float | None = None
         self._said: list[str] = []  # streamed by the request that is under way
         self._ids: set[str] = set()
@@ -135,7 +140,7 @@ class Running:
             step += 1
             if not await self._enter(step):
                 return
-            begun_s, batch = trio.current_time(), None
+            begun_s, batch = self._stage.now_s(), None
             reply = await self._ask_model(step)
             if reply is None:
                 return
@@ -220,7 +225,7 @@ class Running:
         """One answer on the log, or None after an error that ends the turn."""
         prompt, tries, prefix = self._prompt(step), 0, f"t{self._turn}s{step}"
         while True:
-            self._said, begun_s = [], trio.current_time()
+            self._said, begun_s = [], self._stage.now_s()
             try:
                 model = self._model = self._model or self._stage.resolve(self._model_name)
                 reply = take(await model.reply(prompt, self._say), self._ids, prefix)
@@ -229,11 +234,11 @@ class Running:
             except (Exception, SystemExit) as error:  # a model is foreign code; what it raises is a failed request
                 failed = ModelError(describe(error))
             else:
-                self._hear(reply, trio.current_time() - begun_s)
+                self._hear(reply, self._stage.now_s() - begun_s)
                 return reply
             tries += 1
             again = failed.retryable and tries <= RETRIES_MAX
-            self._fail(failed, trio.current_time() - begun_s, again=again)
+            self._fail(failed, self._stage.now_s() - begun_s, again=again)
             if not again:
                 return None
             advised_s = failed.retry_after_s or 0.0
@@ -268,7 +273,7 @@ class Running:
 
     def _first_token(self) -> None:
         if self._first_token_s is None:
-            self._first_token_s = trio.current_time() - self._began_s
+            self._first_token_s = self._stage.now_s() - self._began_s
 
     def _keep_partial(self) -> None:
         text = clean_text("".join(self._said))
@@ -277,7 +282,7 @@ class Running:
             self._log.append(ModelSaid(text, interrupted=True, provider=self._provider()))
 
     def _end_step(self, step: int, begun_s: float, tools_s: float) -> None:
-        overhead_s = max(0.0, trio.current_time() - begun_s - self._model_s - tools_s)
+        overhead_s = max(0.0, self._stage.now_s() - begun_s - self._model_s - tools_s)
         self._log.append(StepEnded(self._turn, step, overhead_s))
         self._batch = None
         self._log.nudge()
@@ -336,7 +341,7 @@ class Running:
             live_children=sum(child.status in ("pending", "running") for child in self._log[CHILDREN]),
             truncated=turn.truncated,
             kind=turn.kind,
-            abort_s=None if cause is None else trio.current_time() - window.opened_s,
+            abort_s=None if cause is None else self._stage.now_s() - window.opened_s,
             ending=None if cause is None else ending_of(tuple(r.receipt for r in turn.receipts), told),
         )
 

@@ -182,9 +182,9 @@ def test_folds_calls_each_projection_for_its_own_events():
 def test_folds_remembers_who_reads_what():
     """Readers are looked up once for each event type."""
     folds = Folds((ALL, SOME, ROWS))
-    assert ((0, count),) == folds.readers(TurnStarted)
-    assert [0, 1, 2] == [at for at, _ in folds.readers(NoteAdded)]
-    assert folds.readers(NoteAdded) is folds.readers(NoteAdded)
+    assert ((0, count),) == folds.readers[TurnStarted]
+    assert [0, 1, 2] == [at for at, _ in folds.readers[NoteAdded]]
+    assert folds.readers[NoteAdded] is folds.readers[NoteAdded]
 
 
 def test_a_table_says_what_it_reads():
