@@ -13,5 +13,6 @@ run      callboard run
 project  the small project that the demo works on
 demo     callboard demo
 logs     callboard log
+bench    callboard bench
 cli      the command line
 """

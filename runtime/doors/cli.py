@@ -14,6 +14,7 @@ from platformdirs import user_data_dir
 
 from callboard.actors.errors import CallboardError
 from callboard.runtime.config import RuntimeConfig, load_config
+from callboard.runtime.doors.bench import bench
 from callboard.runtime.doors.demo import demo
 from callboard.runtime.doors.logs import LogOptions, log
 from callboard.runtime.doors.output import settle_streams, standard_output
@@ -24,6 +25,7 @@ ABOUT = "Many AI agents at once: every session an actor, every event in a log, e
 DEMO = "the whole story offline: a parent and three agents on real files, one interrupt, the metrics"
 RUN = "run one task in a session, and show what happens"
 LOG = "look at the sessions in the store"
+BENCH = "the benchmarks of the source tree, each beside a hand-written floor; names rows, or all without a name"
 LOG_LIST = "all sessions, the newest first"
 LOG_SHOW = "one session, as a story or as lines of JSON"
 TASK = "what to do; - reads it from standard input; a replay brings its own"
@@ -73,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str]) -> int:
+    if argv[:1] == ["bench"]:  # its options are its own
+        return bench(argv[1:])
     options = parser().parse_args(argv)
     _log_at(options.log_level)
     config = RuntimeConfig() if options.config is None else load_config(options.config)
@@ -96,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
     shared: dict[str, Any] = {"parents": [later], "allow_abbrev": False}
     commands.add_parser("demo", help=DEMO, description=DEMO, **shared)
     _add_run(commands.add_parser("run", help=RUN, description=RUN, **shared))
+    commands.add_parser("bench", help=BENCH, description=BENCH, add_help=False)
     logs = commands.add_parser("log", help=LOG, description=LOG, **shared)
     kinds = logs.add_subparsers(dest="kind", metavar="list|show", required=True)
     listing = kinds.add_parser("list", help=LOG_LIST, description=LOG_LIST, **shared)
