@@ -35,15 +35,16 @@ async def read(log: EventLog, store: Store) -> None:
     log.adopt(loaded)
 
 
-def mend(log: EventLog) -> bool:
-    """Close the turn that a crash left open, and park what is queued behind it; whether there was one.
+def mend(log: EventLog, *, cold: bool) -> bool:
+    """Close the turn that a crash left open, and park what is queued; whether there was an open turn.
 
-    Parked, because a message that brought the session down once would do so again.
+    Parked behind such a turn, because a message that brought the session down once would do so again; and always when
+    the log was `cold`, because a session that is only opened resumes nothing by itself.
     """
     closing: list[Event] = list(repair(log[TURN], log.at_ms))
-    if not closing:
-        return False
-    if log[QUEUE] and not log[PARKED]:
+    was_open = bool(closing)
+    if log[QUEUE] and not log[PARKED] and (was_open or cold):
         closing.append(QueueParked(parked=True))
-    log.append(*closing, at_ms=log.at_ms)
-    return True
+    if closing:
+        log.append(*closing, at_ms=log.at_ms)
+    return was_open

@@ -137,7 +137,7 @@ class Session:
         else:
             first = self.log.seq == 0
             await opening.read(self.log, self.stage.store)
-            mended = opening.mend(self.log)
+            mended = opening.mend(self.log, cold=first)
             if first:  # whoever waited for the turns before waits elsewhere; a mended one is news
                 self._told = self.log[TURN].number - mended
                 self.last_ended = None if mended else self.log.last_end

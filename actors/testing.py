@@ -203,7 +203,8 @@ class Lab:
     async def _live(self, session: LabSession, restarts_max: int) -> None:
         for _ in range(restarts_max):
             try:
-                return await session.actor.run()
+                await session.actor.run()
+                return
             except Exception as error:
                 session.crashes.append(error)
         await session.actor.run()

@@ -267,6 +267,9 @@ class Running:
         self._log.append(ModelFailed(text, again, seconds, self._provider()))
 
     def _say(self, piece: str) -> None:
+        loose: Any = piece
+        if not isinstance(loose, str):
+            raise ModelError(f"the model said {type(loose).__name__}, not text.")
         self._first_token()
         self._said.append(piece)
         self._scene.on_delta(Delta(self._log.session, self._turn, "text", piece))

@@ -1,4 +1,4 @@
-"""Interrupt a turn whose tool refuses to stop: the turn ends within its window, with a receipt, and the next one runs."""
+"""Interrupt a turn whose tool refuses to stop: it ends within its window, with a receipt, and the next one runs."""
 
 import asyncio
 

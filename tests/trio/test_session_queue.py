@@ -7,7 +7,7 @@ import trio
 
 from callboard.actors.books import CHILDREN, HISTORY, PARKED, QUEUE, TURN
 from callboard.actors.errors import MailboxFull, SessionClosed
-from callboard.actors.events import Call, MessageQueued, MessagesClaimed
+from callboard.actors.events import Call, MessageQueued, MessagesClaimed, SessionOpened
 from callboard.actors.facts import ChildEnded, ChildSpawned
 from callboard.actors.messages import (
     Accepted,
@@ -23,6 +23,7 @@ from callboard.actors.messages import (
 from callboard.actors.model import Prompt, Reply, User
 from callboard.actors.plugin import Message, Plugin, View
 from callboard.actors.stage import Limits
+from callboard.actors.store import Record
 from callboard.actors.testing import LabSession, ScriptedModel, open_lab
 from callboard.actors.tool import tool
 
@@ -321,3 +322,19 @@ async def test_end_of_a_child_is_recorded_once_and_wakes_its_parent():
         assert session.state(TURN).number == 2
         assert User("Agent /root/kid finished.\nit is 7", "agent:/root/kid") in session.state(HISTORY).messages
         assert len(of_kind(lab.records(), MessagesClaimed)) == 2
+
+
+async def test_a_session_that_is_opened_starts_nothing_by_itself():
+    """What was accepted before the program ended waits until the user speaks, and is then taken first."""
+    async with open_lab(ScriptedModel(answer)) as lab:
+        store, codec = lab.stage.store, lab.stage.codec
+        before = [SessionOpened(root="s"), MessageQueued("m1", "old", seq=1, turn=1)]
+        store.append("s", [Record(seq, 0, None, codec.encode(event)) for seq, event in enumerate(before)])
+        session = await lab.session(fresh=False)
+        await trio.sleep(1)
+        assert (0, True) == (session.state(TURN).number, session.state(PARKED))
+
+        ended = await session.run("new")
+
+        assert (2, "heard new") == (ended.turn, ended.last_message)
+        assert ["old", "new"] == [m.text for m in session.state(HISTORY).messages if isinstance(m, User)]

@@ -60,7 +60,7 @@ async def test_hook_sees_the_call_with_decoded_arguments_and_the_agent_path():
     assert messages[1].calls[0].arguments == '{"text": "hi"}'
 
 
-async def test_block_keeps_the_handler_from_running():
+async def test_block_keeps_the_tool_from_running():
     """A blocked call is rejected with fixed words, nothing is called, and no later hook is asked."""
     asked: list[str] = []
     hooks = (
@@ -73,7 +73,7 @@ async def test_block_keeps_the_handler_from_running():
     assert of_kind(records, ToolCalled) == []
 
 
-async def test_last_rewrite_wins_and_is_what_the_handler_gets():
+async def test_last_rewrite_wins_and_is_what_the_tool_gets():
     """A later hook sees the rewrite of an earlier one; the log says what the handler got."""
 
     def louder(call: ToolCall) -> Rewrite:
