@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from callboard.actors.errors import CallOver
-from callboard.actors.events import Call, Event, TurnEnded
+from callboard.actors.events import Call, Event, ToolReturned, TurnEnded
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.plugin import Allow, Enter, Hook, Plugin, View
 from callboard.actors.testing import Lab, LabSession, ScriptedModel, open_lab
@@ -163,8 +163,7 @@ def deaf_graceful(gates: stubborn.Gates, late: list[str], began: list[bool]) -> 
         """Hears and does nothing."""
         began.append(True)
         await view.interrupted.wait()
-        await stubborn.hard_loop(gates)
-        return ""
+        return str(await stubborn.hard_loop(gates))
 
     return shape
 
@@ -264,7 +263,7 @@ def test_timeout_of_a_tool_that_ignores_it_is_a_failure_and_the_turn_goes_on():
             session = await lab.session()
             ended = await session.run("go")
             await until_gone(lab)
-            return ended, [e.text for e in lab.records() if type(e).__name__ == "ToolReturned"]
+            return ended, [e.text for e in lab.records() if isinstance(e, ToolReturned)]
 
     ended, texts = trio.run(main)
     assert (ended.reason, ended.last_message, [r.receipt for r in ended.receipts]) == ("completed", "then", ["failed"])

@@ -178,7 +178,7 @@ class Chaos:
         """Send something, sometimes under an id that was used before."""
         id_ = self.draw.choice([None, None, *(f"id{n}" for n in range(6))])
         try:
-            answer = await session.submit("say", id_, source)
+            answer: Any = await session.submit("say", id_, source)
         except (LogError, MailboxFull, SessionClosed):
             return
         if isinstance(answer, Accepted) and id_ is not None:

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import pytest
 import trio
 
 from callboard.actors.events import (
@@ -39,8 +41,8 @@ def check_history(messages: Iterable[PromptMessage]) -> None:
 
 def check_log(events: Sequence[Event]) -> None:
     """Turns end once, calls return once, control facts are single, and every message has at most one fate."""
-    of = {kind: [e for e in events if isinstance(e, kind)] for kind in (TurnStarted, TurnEnded)}
-    started, ended = [e.turn for e in of[TurnStarted]], [e.turn for e in of[TurnEnded]]  # type: ignore[attr-defined]
+    started = [e.turn for e in of_kind(events, TurnStarted)]
+    ended = [e.turn for e in of_kind(events, TurnEnded)]
     assert started == ended == list(range(1, len(started) + 1))
     asked = Counter((i, call.id) for i, e in _by_turn(events) if isinstance(e, ModelSaid) for call in e.calls)
     returned = Counter((i, e.call) for i, e in _by_turn(events) if isinstance(e, ToolReturned))
@@ -61,9 +63,14 @@ def _by_turn(events: Sequence[Event]) -> Iterable[tuple[int, Event]]:
         yield turn, event
 
 
-def of_kind(events: Iterable[Event], *kinds: type[Event]) -> list[Event]:
+def of_kind(events: Iterable[Event], *kinds: type[Event]) -> list[Any]:
     """The events of these kinds, in order."""
     return [event for event in events if isinstance(event, kinds)]
+
+
+def about(seconds: float) -> Any:
+    """Equal but for what floats lose."""
+    return pytest.approx(seconds, abs=0.001)
 
 
 async def until(met: Callable[[], object], within_s: float = 60.0) -> None:

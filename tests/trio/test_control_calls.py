@@ -146,10 +146,12 @@ async def test_event_and_result_of_a_control_call_are_one_write():
         session = await lab.session()
         writes: list[list[str]] = []
         append = lab.stage.store.append
-        lab.stage.store.append = lambda s, records, header=None: (  # type: ignore[method-assign]  # listens
-            writes.append([type(lab.stage.codec.decode(r.body)).__name__ for r in records]),
-            append(s, records, header),
-        )[1]
+
+        def listen(session: str, records: Any, header: Any = None) -> None:
+            writes.append([type(lab.stage.codec.decode(r.body)).__name__ for r in records])
+            append(session, records, header)
+
+        lab.stage.store.append = listen  # type: ignore[method-assign]  # the test listens
         await session.run("go")
         assert ["Chosen", "ToolReturned", "ControlCallEnded"] in writes
 

@@ -8,13 +8,14 @@ import trio
 from callboard.actors.events import Call, ToolCalled, ToolReturned
 from callboard.actors.messages import Interrupt
 from callboard.actors.model import Reply
+from callboard.actors.notices import AbandonedChanged
 from callboard.actors.plugin import Partial, View
 from callboard.actors.stage import Limits
 from callboard.actors.testing import LabSession, ScriptedModel, open_lab
 from callboard.actors.tool import tool
 
 from .acts import TOOLS, interrupted
-from .strict import of_kind, until
+from .strict import about, of_kind, until
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.099])
@@ -24,7 +25,7 @@ async def test_clean_up_within_the_window_is_waited_for(seconds):
     async with open_lab(ScriptedModel([Reply(calls=calls)]), tools=TOOLS) as lab:
         session = await lab.session()
         ended = await interrupted(lab, session)
-        assert ([r.receipt for r in ended.receipts], ended.abort_s) == (["interrupted"], pytest.approx(seconds))
+        assert ([r.receipt for r in ended.receipts], ended.abort_s) == (["interrupted"], about(seconds))
 
 
 async def test_clean_up_beyond_the_window_is_left_behind():
@@ -34,9 +35,9 @@ async def test_clean_up_beyond_the_window_is_left_behind():
         session = await lab.session()
         ended = await interrupted(lab, session)
         assert [r.receipt for r in ended.receipts] == ["abandoned"]
-        assert (ended.abort_s, ended.ending) == (pytest.approx(0.1), "abandoned")
+        assert (ended.abort_s, ended.ending) == (about(0.1), "abandoned")
         await until(lambda: not lab.stage.abandoned.count(), 1)
-        counts = [n.count for n in lab.notices if type(n).__name__ == "AbandonedChanged"]
+        counts = [n.count for n in lab.notices if isinstance(n, AbandonedChanged)]
         assert counts == [1, 0]
         (returned,) = of_kind(lab.records(), ToolReturned)
         assert returned.text == (
@@ -59,7 +60,7 @@ async def test_windows_length_is_a_setting():
         ScriptedModel([Reply(calls=[Call("ask")])]), tools=[ask], limits=Limits(abort_window_s=2.5)
     ) as lab:
         ended = await interrupted(lab, await lab.session())
-        assert (lengths, ended.abort_s) == ([2.5], pytest.approx(2.5))
+        assert (lengths, ended.abort_s) == ([2.5], about(2.5))
 
 
 async def test_graceful_tool_is_told_and_returns_what_it_has():
@@ -80,7 +81,7 @@ async def test_graceful_tool_is_told_and_returns_what_it_has():
         session = await lab.session()
         ended = await interrupted(lab, session)
         assert ([r.receipt for r in ended.receipts], ended.ending) == (["interrupted"] * 2, "graceful")
-        assert (heard, ended.abort_s) == ([False, False, True, True], pytest.approx(0.05))
+        assert (heard, ended.abort_s) == ([False, False, True, True], about(0.05))
         assert [e.text for e in of_kind(lab.records(), ToolReturned)] == [
             "Wall time: 1.5 seconds\naborted by user",
             "aborted by user after 1.6s\nplain",

@@ -1,5 +1,6 @@
 """How a session ends: stops in every phase, and everybody who waits for it gets an answer."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import trio
 from callboard.actors.books import QUEUE, TURN
 from callboard.actors.errors import LogError, SessionClosed
 from callboard.actors.events import Call, TurnEnded, TurnStarted
-from callboard.actors.messages import Await, Idle, Interrupt, Stop, Stopped, Submit
+from callboard.actors.messages import Await, Idle, Interrupt, Letter, Stop, Stopped, Submit
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.phase import Phase
 from callboard.actors.plugin import View
@@ -35,12 +36,13 @@ class Asked:
 
     def __init__(self, session: LabSession) -> None:
         self.told: dict[str, list[Any]] = {}
-        for name, letter in {
+        letters: dict[str, Callable[[Any], Letter]] = {
             "idle": lambda reply: Await(reply=reply),
             "turn": lambda reply: Await(session.state(TURN).number, reply=reply),
             "later turn": lambda reply: Await(99, reply=reply),
             "queued": lambda reply: Submit("queued", ended=reply),
-        }.items():
+        }
+        for name, letter in letters.items():
             self.told[name] = []
             session.actor.tell(letter(self.told[name].append))
 

@@ -7,7 +7,7 @@ import trio
 
 from callboard.actors.books import CHILDREN, HISTORY, PARKED, QUEUE, TURN
 from callboard.actors.errors import MailboxFull, SessionClosed
-from callboard.actors.events import Call, MessageQueued, MessagesClaimed, SessionOpened
+from callboard.actors.events import Call, MessageQueued, MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
 from callboard.actors.facts import ChildEnded, ChildSpawned
 from callboard.actors.messages import (
     Accepted,
@@ -56,7 +56,7 @@ async def test_messages_get_turns_of_their_own_in_order():
         assert (first.turn, second.turn, third.turn) == (1, None, None)
         assert first.seq < second.seq < third.seq
         await session.wait_idle()
-        assert [e.last_message for e in lab.events if type(e).__name__ == "TurnEnded"] == [
+        assert [e.last_message for e in of_kind(lab.events, TurnEnded)] == [
             "heard a",
             "heard b",
             "heard c",
@@ -88,7 +88,7 @@ async def test_same_id_gets_the_same_answer_and_one_turn():
         again = await session.submit("another text", id="x")
         queued = [await session.submit("b", id="y") for _ in range(3)]
         assert (first, len(set(queued))) == (again, 1)
-        ends = [None, None, None]
+        ends: dict[int, Any] = {}
 
         async def run(at: int, id_: str) -> None:
             ends[at] = await session.ask(lambda reply: Submit("b", id_, ended=reply))
@@ -97,7 +97,7 @@ async def test_same_id_gets_the_same_answer_and_one_turn():
             nursery.start_soon(run, 0, "x")
             nursery.start_soon(run, 1, "y")
             nursery.start_soon(run, 2, "y")
-        assert [end.turn for end in ends if end is not None] == [1, 2, 2]
+        assert {at: end.turn for at, end in ends.items()} == {0: 1, 1: 2, 2: 2}
         assert await session.submit("b", id="y") == queued[0]
         assert len(of_kind(lab.records(), MessageQueued)) == 2
         check_log(lab.records())
@@ -276,7 +276,7 @@ async def test_idle_session_is_asked_for_more():
         await session.wait_idle()
         assert rounds == [1, 2, 3, 4]
         assert session.state(TURN).number == 4
-        started = [(e.turn, e.start) for e in lab.events if type(e).__name__ == "TurnStarted"]
+        started = [(e.turn, e.start) for e in of_kind(lab.events, TurnStarted)]
         assert started == [(1, "user"), (2, "automatic"), (3, "automatic"), (4, "automatic")]
 
 
