@@ -338,3 +338,29 @@ async def test_a_session_that_is_opened_starts_nothing_by_itself():
 
         assert (2, "heard new") == (ended.turn, ended.last_message)
         assert ["old", "new"] == [m.text for m in session.state(HISTORY).messages if isinstance(m, User)]
+
+
+async def test_steered_input_that_no_step_took_survives_an_interrupt():
+    """It goes back to the queue, parked, and enters with the next thing the user says, in order."""
+
+    @tool
+    async def slow() -> None:
+        """Sleeps."""
+        await trio.sleep_forever()
+
+    def model(prompt: Prompt) -> Reply:
+        return Reply(calls=[Call("slow")]) if prompt.turn == 1 else answer(prompt)
+
+    async with open_lab(ScriptedModel(model), tools=[slow]) as lab:
+        session = await lab.session()
+        await session.submit("go")
+        await trio.sleep(1)
+        await session.submit("left", source="steer")
+        await session.interrupt()
+        await session.wait_idle()
+        assert ([m.text for m in session.state(QUEUE)], session.state(PARKED)) == (["left"], True)
+        ended = await session.run("right")
+        assert (ended.turn, ended.last_message) == (2, "heard right")
+        texts = [m.text for m in session.state(HISTORY).messages if isinstance(m, User) and m.source != "marker"]
+        assert texts == ["go", "left", "right"]
+        check_log(lab.records())
