@@ -28,7 +28,7 @@ from callboard.runtime.handle import SessionHandle, handle_of
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.models import ModelNames
 from callboard.runtime.reading import Reading, Source
-from callboard.runtime.spawn import WORKING, Spawner, TreeLimits
+from callboard.runtime.spawn import WORKING, Spawner, TreeLimits, close_unbegun
 from callboard.runtime.supervisor import Supervisor
 from callboard.runtime.waiting import Pending
 
@@ -154,6 +154,7 @@ class Sessions:
         await self.supervisor.stop_child(session_id)  # one that is just ending
         actor = Session(self._stage, session_id, None)
         await actor.load()
+        close_unbegun(actor.log)
         await self._start(actor)
         await self._revive_children(actor)
         return actor

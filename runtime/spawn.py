@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import attrs
 
-from callboard.actors.books import CHILDREN, OPENED, TURN, Child
+from callboard.actors.books import CHILDREN, OPENED, QUEUE, TURN, Child
 from callboard.actors.errors import CallboardError, ToolError, UsageError
-from callboard.actors.events import SessionOpened, TurnEnded
+from callboard.actors.eventlog import EventLog
+from callboard.actors.events import MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
 from callboard.actors.facts import ChildSpawned, ChildStatus
 from callboard.actors.messages import ChildDone, Interrupt, Submit
 from callboard.actors.phase import Phase
@@ -259,6 +260,20 @@ class Spawner:
                 tree.spawned += len(child.log[CHILDREN])
                 below.extend(self.live_children(child))
         return tree
+
+
+def close_unbegun(log: EventLog) -> None:
+    """A subagent that the program's end kept from its first turn: the turn it was to have is closed as interrupted.
+
+    Nothing resumes by itself, and its parent, which waits for an end, hears of one.
+    """
+    opened = log[OPENED]
+    if opened is None or opened.parent is None or log[TURN].number > 0:
+        return
+    at_ms, ids = log.at_ms, tuple(message.id for message in log[QUEUE])
+    claimed = (MessagesClaimed(ids),) if ids else ()
+    ended = TurnEnded(1, "interrupted", started_ms=at_ms, ended_ms=at_ms)
+    log.append(TurnStarted(1, start="automatic", started_ms=at_ms), *claimed, ended, at_ms=at_ms)
 
 
 def child_status(ended: TurnEnded) -> tuple[ChildStatus, str]:

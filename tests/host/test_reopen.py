@@ -169,8 +169,8 @@ async def test_open_calls_are_closed_by_their_effect(tmp_path):
         assert 3 == len(of(TurnStarted, rt, "x"))
 
 
-@pytest.mark.parametrize("begun", [True, False], ids=["child was working", "child had not begun"])
-async def test_parent_whose_child_had_not_ended(begun, tmp_path):
+@pytest.mark.parametrize("known", [4, 2, 1, 0], ids=["worked", "had its task", "was opened", "was lost"])
+async def test_parent_whose_child_had_not_ended(known, tmp_path):
     """A child that was cut off is closed, its parent is told once, nobody goes on by itself, and both work again."""
     path, copy = tmp_path / "x.db", tmp_path / "copy.db"
 
@@ -184,11 +184,10 @@ async def test_parent_whose_child_had_not_ended(begun, tmp_path):
         s = await rt.create("p")
         await s.submit("go")
         await until(lambda: len(s.children()) == 2)
-        await until(lambda: all(len(rt.store.read(f"p.{n}", -1, 99)) >= (4 if begun else 1) for n in "ab"))
+        await until(lambda: all(len(rt.store.read(f"p.{n}", -1, 99)) >= max(1, known) for n in "ab"))
         for suffix in ("", "-wal"):
             shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
-    if not begun:
-        _forget_after_opening(copy, ("p.a", "p.b"))
+    forget(copy, ("p.a", "p.b"), known)
     config = RuntimeConfig(agents=Agents(notify="wake"))
     for _ in range(2):
         async with open_runtime(config, model=echo(), store=f"sqlite:///{copy}") as rt:
@@ -196,24 +195,26 @@ async def test_parent_whose_child_had_not_ended(begun, tmp_path):
             await until(lambda: len(of(ChildEnded, rt, "p")) == 2)
             await asyncio.sleep(0.05)
             assert {"p.a": 1, "p.b": 1} == {one.child: one.turn for one in of(ChildEnded, rt, "p")}
-            assert ({"interrupted"} if begun else {"failed"}) == {one.status for one in of(ChildEnded, rt, "p")}
+            assert {"interrupted" if known else "failed"} == {one.status for one in of(ChildEnded, rt, "p")}
             assert 1 == len(of(TurnStarted, rt, "p"))
             assert ["agent:/root/a", "agent:/root/b"] == sorted(one["source"] for one in s.state()["queue"])
     async with open_runtime(config, model=echo(), store=f"sqlite:///{copy}") as rt:
         s = await rt.open("p")
         await s.run("go on")
         assert () == tuple(s.state()["queue"])
-        if begun:
+        if known:
             assert "re: more" == (await (await rt.open("p.a")).run("more")).last_message
         assert 2 == sum(one.source.startswith("agent:") for one in of(MessageQueued, rt, "p"))
 
 
-def _forget_after_opening(path, sessions):
-    """Take the children's sessions out, as if the store had never got them."""
+def forget(path, sessions, known):
+    """Take out what the store knows of these sessions, but for their first events."""
     db = sqlite3.connect(path)
     for session in sessions:
-        db.execute("DELETE FROM events WHERE session = (SELECT number FROM sessions WHERE id = ?)", (session,))
-        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+        number = "(SELECT number FROM sessions WHERE id = ?)"
+        db.execute(f"DELETE FROM events WHERE session = {number} AND seq >= ?", (session, known or 0))
+        if not known:
+            db.execute("DELETE FROM sessions WHERE id = ?", (session,))
     db.commit()
     db.close()
 
