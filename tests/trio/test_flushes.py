@@ -85,6 +85,24 @@ async def test_mixed_batch_waits_once():
     assert await syncs_of(Reply(calls=[*calls("look", "a"), *calls("pay", "b"), *calls("look", "c")])) == 1
 
 
+async def test_exclusive_calls_wait_one_by_one():
+    """An exclusive call is recorded when its turn has come, so that a crash before it leaves it as not started."""
+
+    @tool
+    async def alone() -> str:
+        """Exclusive, with an effect."""
+        return "done"
+
+    disk = Disk()
+    replies = [Reply(calls=[Call("alone")] * 3), Reply("done")]
+    async with open_lab(ScriptedModel(replies), tools=[alone], store=disk) as lab:
+        session = await lab.session()
+        await session.run("go")
+        assert disk.syncs - 2 == 3
+        kinds = [type(e) for e in lab.records() if isinstance(e, ToolCalled | ToolReturned)]
+        assert kinds == [ToolCalled, ToolReturned] * 3
+
+
 async def test_each_step_waits_for_itself():
     """Results and the model's answer ride on the next wait."""
     assert await syncs_of(*(Reply(calls=calls("pay", str(n))) for n in range(5))) == 5
