@@ -9,6 +9,7 @@ import callboard.actors.testing
 import callboard.plugins
 import callboard.runtime
 from callboard.actors import (
+    IntensityReached,
     LogError,
     Plugin,
     SessionClosed,
@@ -16,7 +17,7 @@ from callboard.actors import (
 )
 from callboard.actors.memory import MemoryStore
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds
+from callboard.runtime.config import Bounds, Supervision
 
 from .hosted import echo
 
@@ -96,3 +97,23 @@ async def test_damaged_log():
                 await rt.open("bad")
         assert "re: yes" == (await (await rt.open("good")).run("yes")).last_message
         assert {"idle": 1} == rt.statistics()["sessions"]
+
+
+async def test_supervisors_that_give_up():
+    """When the supervisors give up, `wait` raises IntensityReached, nobody waits for ever, and closing works."""
+
+    async def broken(view, messages):
+        raise KeyError("a bug in a plugin")
+
+    config = RuntimeConfig(supervisor=Supervision(restarts_max=0))
+    rt = await open_runtime(config, model=echo(), plugins=[Plugin("broken", before_step=broken)]).start()
+    other, bad = await rt.create(), await rt.create()
+    waiting = [asyncio.create_task(rt.wait()), asyncio.create_task(bad.run("x")), asyncio.create_task(other.wait(1))]
+    told = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+    assert [IntensityReached, SessionClosed, SessionClosed] == [type(one) for one in told]
+    with pytest.raises(SessionClosed):
+        await rt.create()
+    with pytest.raises(IntensityReached):
+        await rt.wait()
+    await rt.close()
+    assert () == rt.left
