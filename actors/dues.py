@@ -33,9 +33,12 @@ class Dues:
             self._armed_ms = due_ms
             self._scene.stage.on_due(self._scene.log.session, due_ms)
 
-    def fire(self) -> None:
-        """Let everything that is due append, and arm anew; what stays due though it fired is not rung for again."""
-        scene, now_ms = self._scene, self._scene.stage.now_ms()
+    def fire(self) -> bool:
+        """Let everything that is due append, and arm anew; what stays due though it fired is not rung for again.
+
+        Says whether anything was due.
+        """
+        scene, now_ms, fired = self._scene, self._scene.stage.now_ms(), False
         rang, self._rang = self._rang, False
         for alarm in self._alarms:
             due_ms = alarm.next_ms(scene.log[alarm.projection])
@@ -43,13 +46,15 @@ class Dues:
                 with CallView(scene) as view:
                     events = list(new_input(scene.log, alarm.fire(view)))
                 scene.log.append(*events)
+                fired = True
         due_ms = self._next_ms()
         if due_ms is not None and due_ms <= now_ms:
             self._armed_ms = due_ms
-            return
+            return fired
         if rang:
             self._armed_ms = None
         self.arm()
+        return fired
 
     def _next_ms(self) -> int | None:
         log = self._scene.log

@@ -54,6 +54,7 @@ class Session:
     __slots__ = (
         "_answering",
         "_dues",
+        "_held",
         "_loaded",
         "_next",
         "_stalled",
@@ -90,7 +91,7 @@ class Session:
         self._next: Callable[[], Awaitable[None]] | None = None  # the task that gets the slot
         self._answering: Ask | None = None
         self._told = 0  # ends of turns up to this one were told
-        self._stalled = self._loaded = False
+        self._stalled = self._loaded = self._held = False
         self._stored = opening is None
 
     def tell(self, letter: Letter) -> None:
@@ -141,6 +142,7 @@ class Session:
             if first:  # whoever waited for the turns before waits elsewhere; a mended one is news
                 self._told = self.log[TURN].number - mended
                 self.last_ended = None if mended else self.log.last_end
+                self._held = True  # a session that is only opened resumes nothing by itself
             self.scene.fresh = True
         self._loaded = True
 
@@ -254,6 +256,8 @@ class Session:
             return
         try:
             answer = self._decide(letter)
+            if isinstance(letter, Submit | ChildDone | ResumeQueue):
+                self._held = False
         except LogError as error:
             turn_away(letter, error)
             if isinstance(error, Fenced):
@@ -342,12 +346,12 @@ class Session:
 
     def _rest(self) -> None:
         """The slot is free: do what is due, start what is queued, ask the plugins for more, or be idle."""
-        if self._dues is not None:
-            self._dues.fire()
+        if self._dues is not None and self._dues.fire():
+            self._held = False
         start = self._next_start()
-        if start is None and not self.log[MODE].active and ask_plugins(self.scene):
+        if start is None and not (self._held or self.log[MODE].active) and ask_plugins(self.scene):
             start = self._next_start()
-        if start is None:
+        if start is None or self._held:
             if self._waiters is not None:
                 self._waiters.idle()
             return

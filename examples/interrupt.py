@@ -24,11 +24,11 @@ async def main() -> None:
     model = ScriptedModel([Reply("On it.", [Call("stubborn")]), Reply("What else?")])
     async with open_runtime(model=model, tools=[stubborn]) as rt:
         session = await rt.create()
-        accepted = await session.submit("Do something endless.")
+        turn = asyncio.create_task(session.run("Do something endless."))
         await asyncio.sleep(0.2)
         print(await session.interrupt())
-        ended = await session.wait(accepted.turn)
-        print(f"turn {ended.turn} {ended.reason} by {ended.cause}, {ended.abort_s:.3f} s after the request")
+        ended = await turn
+        print(f"turn {ended.turn} {ended.reason} by {ended.cause}, {ended.abort_s or 0:.3f} s after the request")
         for receipt in ended.receipts:
             print(f"{receipt.tool}: {receipt.receipt}")
         print((await session.run("Never mind.")).last_message)

@@ -364,3 +364,19 @@ async def test_steered_input_that_no_step_took_survives_an_interrupt():
         texts = [m.text for m in session.state(HISTORY).messages if isinstance(m, User) and m.source != "marker"]
         assert texts == ["go", "left", "right"]
         check_log(lab.records())
+
+
+async def test_mail_that_waits_starts_no_turn_when_a_session_is_opened():
+    """Mail of an agent that arrived before the program ended waits too, and comes with the next text."""
+    async with open_lab(ScriptedModel(answer)) as lab:
+        store, codec = lab.stage.store, lab.stage.codec
+        before = [SessionOpened(root="s"), MessageQueued("c1", "news", "agent:/root/a", seq=1)]
+        store.append("s", [Record(seq, 0, None, codec.encode(event)) for seq, event in enumerate(before)])
+        session = await lab.session(fresh=False)
+        await trio.sleep(1)
+        assert 0 == session.state(TURN).number
+
+        ended = await session.run("new")
+
+        assert (1, "heard new") == (ended.turn, ended.last_message)
+        assert ["news", "new"] == [m.text for m in session.state(HISTORY).messages if isinstance(m, User)]
