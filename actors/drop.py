@@ -15,6 +15,7 @@ from trio._core import _traps
 
 from callboard.actors.errors import Dropped
 
+TRY_S = 1.0  # for the self-test, which waits for nothing
 DROPS_AT_S = (0.0, 0.01, 0.02, 0.05, 0.1)  # after the window; repeated because a `finally` may wait once more
 
 
@@ -79,6 +80,12 @@ async def usable() -> bool:
     fields = ("_abort_func", "_next_send", "_next_send_fn")
     if not all(hasattr(task, field) for field in fields) or not hasattr(_traps, "PermanentlyDetachCoroutineObject"):
         return False
+    with trio.move_on_after(TRY_S, shield=True):  # cancelled half way, it would wait a second for each of the two tasks
+        return await _try_out()
+    return False
+
+
+async def _try_out() -> bool:
     ended: list[str] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stubborn, ended)

@@ -358,6 +358,21 @@ async def test_close_while_things_go_on():
     assert len(events(rt, busy.id)) == told[4]
 
 
+async def test_an_opening_that_is_cancelled_ends_at_once():
+    """Wherever the opening is cut, nobody waits for what it was trying out, and the next one works."""
+    began_s = time.monotonic()
+    for turns in range(40):
+        opening = asyncio.create_task(open_runtime(QUICK, model=slow()).start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        (rt,) = await asyncio.gather(opening, return_exceptions=True)
+        if not isinstance(rt, BaseException):
+            await rt.close()
+    assert not trio.lowlevel.in_trio_run()
+    assert time.monotonic() - began_s < 8  # one whole second for each, before
+
+
 async def test_cancelled_close_closes_all_the_same():
     """A close that is cancelled has closed the runtime before it raises."""
     rt = await open_runtime(QUICK, model=slow()).start()
