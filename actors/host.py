@@ -160,7 +160,10 @@ class Host:
             case "trio":
                 return await self._fn()
             case "asyncio":
-                return await self._stage.ask_host(self._on_asyncio)
+                value = await self._stage.ask_host(self._on_asyncio)
+                if type(value) is _Exited:
+                    raise value.error
+                return value
             case "thread":
                 threads_max = self._stage.limits.threads_abandoned_max
                 if self._stage.abandoned.count("thread") >= threads_max:
@@ -187,6 +190,8 @@ class Host:
         self._outside = True
         try:
             return await self._fn()
+        except SystemExit as error:  # asyncio would raise it out of its loop and end the program
+            return _Exited(error)
         finally:
             self._outside = False
             self._outside_over()
@@ -235,6 +240,15 @@ class Host:
                 return
             park(task, last=tries > PARK_TRIES_MAX // 2)
             await trio.lowlevel.checkpoint()
+
+
+class _Exited:
+    """How a SystemExit passes through asyncio."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: SystemExit) -> None:
+        self.error = error
 
 
 class Pit:
@@ -336,11 +350,13 @@ class Beside:
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The error itself, or all that is in a group, however deep."""
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from leaves(part)
-    else:
-        yield error
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, BaseExceptionGroup):
+            waiting.extend(reversed(one.exceptions))
+        else:
+            yield one
 
 
 def only_cancels(error: BaseException) -> bool:

@@ -1,12 +1,13 @@
 """Interrupts through the public surface: a turn ends within its window whatever its tools do, and the next works."""
 
 import asyncio
+import sys
 import time
 
 import pytest
 import trio
 
-from callboard.actors import Call, Delta, Idle, Interrupting, Prompt, Reply, tool
+from callboard.actors import Call, Delta, Idle, Interrupting, Prompt, Reply, ToolReturned, tool
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import open_runtime
 
@@ -54,6 +55,24 @@ async def test_a_tool_that_does_not_end(kind):
             await until(lambda: gauge(rt.metrics_text(), "callboard_abandoned_tasks") == 0)
             assert [] == rt.statistics()["abandoned"]
             assert 1 == sum(type(event).__name__ == "ToolReturned" for event in events(rt, s.id))
+
+
+async def test_exit_of_an_asyncio_tool():
+    """`sys.exit()` in a tool on asyncio is a failed call, as on Trio and in a thread; the program goes on."""
+
+    @tool(runs_on="asyncio", effect="none")
+    async def leaves() -> str:
+        """Wants to end the program."""
+        await asyncio.sleep(0)
+        sys.exit(4)
+
+    async with open_runtime(model=calls("leaves"), tools=[leaves]) as rt:
+        s = await rt.create()
+        ended = await s.run("go")
+        assert ("completed", ["failed"]) == (ended.reason, [one.receipt for one in ended.receipts])
+        (returned,) = [event for event in events(rt, s.id) if isinstance(event, ToolReturned)]
+        assert "SystemExit: 4" == returned.text
+        assert "completed" == (await s.run("next")).reason
 
 
 async def test_all_four_at_once():

@@ -98,6 +98,13 @@ async def group_of_three() -> None:
     raise ExceptionGroup("several", [KeyError("a"), ExceptionGroup("inner", [OSError("b"), ValueError("c")])])
 
 
+async def deep_group() -> str:
+    error: Exception = ValueError("at the bottom")
+    for _ in range(3_000):
+        error = ExceptionGroup("again", [error])
+    raise error
+
+
 async def group_of_cancels() -> None:
     raise BaseExceptionGroup("ends", [Dropped(), Dropped()])
 
@@ -159,6 +166,7 @@ SHAPES: tuple[tuple[Any, Receipt, str], ...] = (
     (forged_drop, "failed", "forged_drop was cancelled from inside after 0.0s"),
     (group_of_one, "failed", "from a child"),
     (group_of_three, "failed", "KeyError: 'a' (and 2 more)"),
+    (deep_group, "failed", "ValueError: at the bottom"),
     (group_of_cancels, "failed", "group_of_cancels was cancelled from inside after 0.0s"),
     (left_scope, "completed", "left it open"),
     (surrogate, "completed", "half \N{REPLACEMENT CHARACTER} pair"),
