@@ -42,6 +42,10 @@ class Home(Protocol):
         """The live actor; `SessionClosed` when there is none."""
         ...
 
+    def check_thread(self) -> None:
+        """A `UsageError` in a thread that is not the loops'."""
+        ...
+
     def read(self, session_id: str, after: int, *, deltas: bool, queue_max: int) -> Reading:
         """A reader of the session, live or from the store."""
         ...
@@ -79,6 +83,7 @@ class SessionHandle:
         return await pending.get()
 
     def _tell(self, letter: Letter) -> None:
+        self._home.check_thread()
         self._home.actor(self.id).tell(letter)
 
     async def submit(self, text: str, id: str | None = None) -> Accepted | Refused:

@@ -51,7 +51,7 @@ class Reading:
         self._page: deque[Envelope] = deque()
         self._wake = Latch()
         self._cold = self._over = source.actor is None  # nobody will tell more: the log is all there is
-        self._left = False
+        self._left = self._asked = False
         self._unsure = self._cold and after >= 0  # whether the cursor is on the log at all
         self._resync: Resync | None = None
         self._tap: _Tap | None = None
@@ -114,6 +114,19 @@ class Reading:
 
     async def __anext__(self) -> Item:
         """The next event, delta or notice; `LogError` when the log cannot be read."""
+        if self._asked:
+            raise UsageError("another task waits for this reader already: give each its own with events(after=...).")
+        self._asked = True
+        try:
+            item = await self._next()
+        finally:
+            self._asked = False
+        if item is not None:
+            return item
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def _next(self) -> Item | None:
         while not self._left:
             item = self._ready()
             if item is not None:
@@ -124,8 +137,7 @@ class Reading:
             if self._over:  # whatever the store has not confirmed by now will not come
                 break
             await self._wake.wait()
-        await self.aclose()
-        raise StopAsyncIteration
+        return None
 
     def _ready(self) -> Item | None:
         if self._resync is not None:

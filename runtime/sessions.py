@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -35,6 +36,10 @@ from callboard.runtime.waiting import Pending
 T = TypeVar("T")
 
 LOGGER = logging.getLogger("callboard")
+OTHER_THREAD = (
+    "sessions are used in the thread of their event loop; from another thread use "
+    "asyncio.run_coroutine_threadsafe(session.run(...), loop).result()."
+)
 ENDS_AT_ONCE_MAX = 256  # sessions that are ended side by side: fast, and no loop stalls for long
 
 
@@ -62,6 +67,7 @@ class Sessions:
         self._busy: dict[str, trio.Event] = {}  # ids that something is being done to
         self._readings: dict[str, weakref.WeakSet[Reading]] = {}
         self._open = True
+        self._thread = threading.get_ident()
         self.lookup = Lookup(stage.store, stage.codec)
         agents = config.agents
         wake = agents.notify == "wake"
@@ -88,6 +94,11 @@ class Sessions:
             why = "has ended: open it again to go on." if self._open else "has ended: the runtime is closed."
             raise SessionClosed(f"session {session_id!r} {why}")
         return actor
+
+    def check_thread(self) -> None:
+        """A `UsageError` in a thread that is not the loops': it would wake the actor from outside, which loses it."""
+        if threading.get_ident() != self._thread:
+            raise UsageError(OTHER_THREAD)
 
     async def exists(self, session_id: str) -> bool:
         """Whether the id is taken, here or in the store."""
@@ -311,6 +322,7 @@ class Sessions:
 
     def read(self, session_id: str, after: int, *, deltas: bool, queue_max: int) -> Reading:
         """A reader of a session, live or from the store."""
+        self.check_thread()
         stage, actor = self._stage, self.get(session_id)
         source = Source(stage.store, stage.codec, session_id, actor, self._unread, self._on_notice)
         reading = Reading(source, after, deltas=deltas, queue_max=queue_max)
@@ -337,6 +349,7 @@ class Sessions:
 
     async def _on_trio(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run `work` on Trio, asked from either loop; it goes on when the asker is cancelled."""
+        self.check_thread()
         ended = Pending()
         self._guest.spawn(work, ended.reply, name="sessions")
         outcome = await ended.get()

@@ -173,7 +173,30 @@ async def test_a_cancelled_caller_leaves_only_the_waiting():
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
+        await asyncio.sleep(0.01)  # two things asked for in one turn of the loop begin in any order
         assert "late" == (await rt.open("late")).id
+
+
+async def test_another_thread_is_turned_away():
+    """A verb from a foreign thread is a `UsageError` that says what to write; the session does not notice."""
+    async with open_runtime(model=slow(0.01, "ok")) as rt:
+        s = await rt.create()
+        verbs = (s.run, s.submit, s.interrupt, s.wait_idle, s.stop, s.events, rt.create, rt.open)
+        takes_text = (s.run, s.submit, rt.create, rt.open)
+
+        def elsewhere(verb):
+            async def use():
+                asked = verb("x") if verb in takes_text else verb()
+                return await asked if asyncio.iscoroutine(asked) else asked
+
+            with pytest.raises(UsageError, match="run_coroutine_threadsafe"):
+                asyncio.run(use())
+
+        for verb in verbs:
+            await asyncio.to_thread(elsewhere, verb)
+        loop = asyncio.get_running_loop()
+        answer = await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(s.run("there"), loop).result(5))
+        assert ["ok", "ok"] == [answer.last_message, (await s.run("here")).last_message]
 
 
 async def test_children_are_listed():

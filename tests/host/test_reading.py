@@ -9,7 +9,19 @@ import pytest
 import trio
 
 import callboard.actors
-from callboard.actors import Call, Delta, Envelope, Lagged, PlanUpdated, Plugin, Reply, Resync, SessionClosed, TurnEnded
+from callboard.actors import (
+    Call,
+    Delta,
+    Envelope,
+    Lagged,
+    PlanUpdated,
+    Plugin,
+    Reply,
+    Resync,
+    SessionClosed,
+    TurnEnded,
+    UsageError,
+)
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import open_runtime
 
@@ -44,6 +56,20 @@ async def test_log_first_then_live():
         assert {"x"} == {item.session for item in items}
         assert [None, None, 1] == [item.turn for item in items[:3]]
         assert [item.at_ms for item in items] == sorted(item.at_ms for item in items)
+
+
+async def test_a_reader_is_for_one_task():
+    """A second task at the same reader is told, instead of waiting for ever or taking what the first was to get."""
+    async with open_runtime(model=echo()) as rt:
+        s = await rt.create()
+        async with s.events(after=s.state()["seq"]) as reading:
+            first = asyncio.create_task(anext(reading))
+            await asyncio.sleep(0.01)
+            with pytest.raises(UsageError, match="another task waits for this reader"):
+                await anext(reading)
+            await s.run("one")
+            assert isinstance(await first, Envelope)
+            assert isinstance(await anext(reading), Envelope)
 
 
 @pytest.mark.parametrize("seed", range(6))
