@@ -49,9 +49,10 @@ class ScriptedModel:
     provider = "scripted"
 
     def __init__(self, replies: Script = (), delay_s: float = 0.0, usage: Usage | None = None) -> None:
-        if not callable(replies) and not all(isinstance(reply, Reply) for reply in replies):
+        script: Any = tuple(replies) if isinstance(replies, Iterable) else replies
+        if not callable(script) and not (type(script) is tuple and all(isinstance(one, Reply) for one in script)):
             raise UsageError("ScriptedModel takes a list of Reply, or a function from Prompt to Reply.")
-        self._script: Script = replies if callable(replies) else tuple(replies)
+        self._script: Script = script
         self._delay_s, self._usage = delay_s, usage or Usage()
         self._told: dict[str, int] = {}
         self.prompts: list[Prompt] = []

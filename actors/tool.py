@@ -171,10 +171,13 @@ def _check_options(name: str, chosen: Mapping[str, Any]) -> None:
         if option in chosen and chosen[option] not in allowed:
             one_of = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
             raise UsageError(f"{name}: {option} must be {one_of}, got {chosen[option]!r}.")
-    for option in ("timeout_s", "output_max"):
+    for option in ("parallel", "graceful", "control", "mutates"):
+        if not isinstance(chosen.get(option, False), bool):
+            raise UsageError(f"{name}: {option} must be True or False, got {chosen[option]!r}.")
+    for option, kind in (("timeout_s", int | float), ("output_max", int)):
         value = chosen.get(option, 1)
-        if not isinstance(value, int | float) or not value > 0:
-            raise UsageError(f"{name}: {option} must be above 0, got {value!r}.")
+        if not isinstance(value, kind) or isinstance(value, bool) or not value > 0:
+            raise UsageError(f"{name}: {option} must be {'a whole number ' * (kind is int)}above 0, got {value!r}.")
 
 
 def _parameters(fn: Callable[..., Any], name: str) -> tuple[type[msgspec.Struct], tuple[str, ...] | None, str | None]:
