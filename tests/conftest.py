@@ -31,7 +31,9 @@ class TestHung(BaseException):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the one marker of the house."""
+    """Register the one marker of the house; programs that tests start meet Ctrl-C, also where this run ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as `make test &` in a script does
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "limit_s(seconds): how long the test may run")
 
 
