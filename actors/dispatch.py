@@ -12,7 +12,7 @@ import trio
 
 from callboard.actors import hooks
 from callboard.actors.errors import ToolError
-from callboard.actors.events import Call, Cause, ControlCallEnded, Event, NoteAdded, ToolCalled, ToolReturned
+from callboard.actors.events import Call, Cause, ControlCallEnded, Event, ModelSaid, NoteAdded, ToolCalled, ToolReturned
 from callboard.actors.host import Host, report_interrupts
 from callboard.actors.plugin import ToolCall, ToolResult
 from callboard.actors.receipts import NOT_STARTED, OUTCOMES, aborted_text, clean_text, cut_middle
@@ -63,12 +63,14 @@ def groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 class Batch:
     """The calls of one model response. `run` is cancelled with the turn's scope; `close` then settles what is open."""
 
-    def __init__(self, scene: Scene, calls: Sequence[Call], path: str) -> None:
+    def __init__(self, scene: Scene, calls: Sequence[Call], path: str, said: ModelSaid | None = None) -> None:
+        """`said` is the reply when it is not on the log yet: the first write takes it along."""
         assert scene.window is not None
         self._scene, self._stage, self._log, self._path = scene, scene.stage, scene.log, path
         self._window, self._turn = scene.window, scene.turn
         now_s, now_ms, tools = scene.stage.now_s(), scene.stage.now_ms(), scene.stage.tools
         self.entries = [Entry(c, tools.get(c.name), now_s, now_ms, c.arguments, c.flaw) for c in calls]
+        self._said = said
         self._recorded = 0  # entries before this one have their result on the log
         self._notes: list[str] = []
         self.told = False  # whether a graceful tool or a thread was running when the window opened
@@ -142,7 +144,7 @@ class Batch:
             entry.begun_s, entry.begun_ms = now_s, now_ms
             effects = effects or entry.tool.effect != "none"
             called.append(ToolCalled(entry.call.id, entry.call.name, entry.arguments, entry.tool.effect))
-        self._log.append(*called)
+        self._write(*called)
         if effects:
             await self._log.flush()
         else:
@@ -239,7 +241,11 @@ class Batch:
             now_ms = self._stage.now_ms()
             facts.append(ControlCallEnded(entry.call.id, None, name, entry.begun_ms, now_ms, outcome))
         self._recorded += 1
-        self._log.append(*(held or ()), *facts)
+        self._write(*(held or ()), *facts)
+
+    def _write(self, *events: Event) -> None:
+        self._log.append(*(events if self._said is None else (self._said, *events)))
+        self._said = None
 
     def _write_notes(self) -> None:
         if self._notes:

@@ -112,6 +112,8 @@ class Running:
         self._error: str | None = None
         self._blocked = False
         self._model_s = 0.0
+        self._unsaid: ModelSaid | None = None  # goes on the log together with the first calls it asks for
+        self._over: StepEnded | None = None  # goes on the log together with what follows the step
 
     async def work(self) -> None:
         """The steps, until they are done or cancelled with the window's scope."""
@@ -145,7 +147,8 @@ class Running:
             if reply is None:
                 return
             if reply.calls:
-                batch = self._batch = Batch(self._scene, reply.calls, self._path)
+                batch = self._batch = Batch(self._scene, reply.calls, self._path, self._unsaid)
+                self._unsaid = None
                 self._error = await batch.run()
             self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
             if self._error is not None or not (reply.calls or reply.more or goes_on(self._log[QUEUE])):
@@ -203,7 +206,9 @@ class Running:
         if claimed or entering:
             ids = tuple(message.id for message in claimed)
             events.append(MessagesClaimed(ids, None if entering == claimed else entering))
-        self._log.append(*events, *then)
+        over = () if self._over is None else (self._over,)
+        self._log.append(*over, *events, *then)
+        self._over = None
 
     def _mode_commit(self) -> tuple[Event, ...]:
         mode = self._log[MODE]
@@ -253,11 +258,13 @@ class Running:
         usage, provider = reply.usage, self._provider()
         assert usage is not None
         calls = tuple(reply.calls)
-        self._log.append(
-            ModelSaid(reply.text, calls, False, usage, seconds, provider, reply.truncated)  # noqa: FBT003 - a field
-        )
+        said = ModelSaid(reply.text, calls, False, usage, seconds, provider, reply.truncated)  # noqa: FBT003 - a field
         self._said = []
-        self._log.nudge()
+        if calls and not self._stage.hooks:
+            self._unsaid = said  # nobody looks in between, so one write carries it and its calls
+        else:
+            self._log.append(said)
+            self._log.nudge()
 
     def _fail(self, error: ModelError, seconds: float, *, again: bool) -> None:
         text = clean_text(str(error))
@@ -286,9 +293,8 @@ class Running:
 
     def _end_step(self, step: int, begun_s: float, tools_s: float) -> None:
         overhead_s = max(0.0, self._stage.now_s() - begun_s - self._model_s - tools_s)
-        self._log.append(StepEnded(self._turn, step, overhead_s))
+        self._over = StepEnded(self._turn, step, overhead_s)
         self._batch = None
-        self._log.nudge()
 
     async def settle(self) -> None:
         """The window is open: let the tools end, as long as it has patience."""
@@ -311,7 +317,7 @@ class Running:
             if self._batch is not None:
                 self._batch.close(cause)
         turn = self._log[TURN]
-        closing: list[Event] = [StepEnded(self._turn, turn.step)] if turn.in_step else []
+        closing: list[Event] = [self._over or StepEnded(self._turn, turn.step)] if turn.in_step else []
         if cause in ("interrupted", "parent") and self._stage.limits.interrupt_message:
             role = self._stage.limits.marker_role
             closing.append(NoteAdded(marker_text(role), role, "marker"))

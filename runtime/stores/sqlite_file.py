@@ -168,14 +168,26 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
             db.execute("ROLLBACK")
 
 
+def _whose(db: sqlite3.Connection) -> tuple[int, int, int]:
+    """Application id, version and number of tables, as they were at one moment: another program may be making them."""
+    alone = not db.in_transaction
+    if alone:
+        db.execute("BEGIN")
+    try:
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    finally:
+        if alone:
+            db.execute("ROLLBACK")
+    return application, version, tables
+
+
 def _version(db: sqlite3.Connection, path: Path) -> int:
     """The version of the file, 0 when it is empty; raises `LogError` when it is foreign or newer."""
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_CODE:
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application or version or tables:
-            raise LogError(f"{path} belongs to another program (application id {application}): use another file.")
+    application, version, tables = _whose(db)
+    if application != APPLICATION_CODE and (application or version or tables):
+        raise LogError(f"{path} belongs to another program (application id {application}): use another file.")
     if version > SCHEMA_VERSION:
         raise LogError(
             f"{path} has version {version} and this build knows up to {SCHEMA_VERSION}: install a newer callboard."

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,22 @@ def test_programs_that_make_one_file_together_all_succeed(tmp_path):
     store.open(lambda fn: fn())
     assert [50] * 8 == [one.events for one in store.headers()]
     store.close()
+
+
+def test_programs_that_make_one_file_at_once_all_get_it(tmp_path):
+    """Several programs that open the same new file in the same moment share it, and none takes it for foreign."""
+    program = (
+        "import sys, time\n"
+        "from callboard.runtime.stores import open_store\n"
+        "while time.time() < float(sys.argv[2]): pass\n"
+        "store = open_store(sys.argv[1])\n"
+        "store.open(lambda fn: fn())\n"
+        "store.close()\n"
+    )
+    for round_ in range(3):
+        at_s = str(time.time() + 1.0)
+        command = [sys.executable, "-c", program, f"sqlite:///{tmp_path / str(round_)}.db", at_s]
+        running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        assert [(0, "")] * 4 == [(one.wait(30), one.stderr.read()) for one in running]
+        for one in running:
+            one.stderr.close()
