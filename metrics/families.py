@@ -1,9 +1,12 @@
 """The metrics of one registry: named, with bounded children, and with the sum of the series they can ever make."""
 
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client import CollectorRegistry, Gauge, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from callboard.actors.errors import UsageError
@@ -14,7 +17,36 @@ PREFIX = "callboard_"
 FOLDED_MAX = 256  # remembered combinations of one metric; then they are forgotten together
 FOLDED_CHARS_MAX = 128
 
-M = TypeVar("M", bound=MetricWrapperBase)
+M = TypeVar("M")
+
+
+class Count:
+    """A number that only grows. Plain, because one thread counts: prometheus-client's takes a lock each time."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Add."""
+        self.value += amount
+
+
+class Spread:
+    """How observed values spread over buckets, `bounds` the upper ones; as plain as `Count`, for the same reason."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
 
 class Children(dict[tuple[str, ...], M], Generic[M]):
@@ -24,9 +56,9 @@ class Children(dict[tuple[str, ...], M], Generic[M]):
     in every label. Where short values folded to is remembered, for up to `FOLDED_MAX` combinations.
     """
 
-    def __init__(self, metric: M, labels: tuple[Label, ...], children_max: int) -> None:
+    def __init__(self, make: Callable[[tuple[str, ...]], M], labels: tuple[Label, ...], children_max: int) -> None:
         super().__init__()
-        self.metric, self.labels, self.children_max = metric, labels, children_max
+        self.make, self.labels, self.children_max = make, labels, children_max
         self._rest = (OTHER,) * len(labels)
         self._folded: dict[tuple[str, ...], M] = {}
 
@@ -47,8 +79,46 @@ class Children(dict[tuple[str, ...], M], Generic[M]):
             key = self._rest
         child = self.get(key)
         if child is None:
-            child = self[key] = self.metric.labels(*key)
+            child = self[key] = self.make(key)
         return child
+
+
+class Counters(Collector):
+    """A family of `Count`s as prometheus-client reads it."""
+
+    def __init__(self, name: str, text: str, children: Children[Count]) -> None:
+        self._name, self._text, self._children = name, text, children
+
+    def describe(self) -> Iterable[Metric]:
+        """The family without values."""
+        return [CounterMetricFamily(self._name, self._text, labels=_names(self._children.labels))]
+
+    def collect(self) -> Iterable[Metric]:
+        """The family as it is now."""
+        family = CounterMetricFamily(self._name, self._text, labels=_names(self._children.labels))
+        for values, child in tuple(self._children.items()):
+            family.add_metric(values, child.value)
+        return [family]
+
+
+class Histograms(Collector):
+    """A family of `Spread`s as prometheus-client reads it."""
+
+    def __init__(self, name: str, text: str, bounds: tuple[float, ...], children: Children[Spread]) -> None:
+        self._name, self._text, self._children = name, text, children
+        self._bounds = [*(str(float(bound)) for bound in bounds), "+Inf"]
+
+    def describe(self) -> Iterable[Metric]:
+        """The family without values."""
+        return [HistogramMetricFamily(self._name, self._text, labels=_names(self._children.labels))]
+
+    def collect(self) -> Iterable[Metric]:
+        """The family as it is now."""
+        family = HistogramMetricFamily(self._name, self._text, labels=_names(self._children.labels))
+        for values, child in tuple(self._children.items()):
+            buckets = list(zip(self._bounds, accumulate(child.counts), strict=True))
+            family.add_metric(values, buckets, child.total)
+        return [family]
 
 
 class Shelf:
@@ -58,20 +128,27 @@ class Shelf:
         self.series_max = 0
         self._made: list[Collector] = []
 
-    def counter(self, name: str, text: str, *labels: Label, children_max: int | None = None) -> Children[Counter]:
+    def counter(self, name: str, text: str, *labels: Label, children_max: int | None = None) -> Children[Count]:
         """A counter `callboard_NAME`."""
-        return self._children(Counter(PREFIX + name, text, _names(labels), registry=None), labels, children_max, 1)
+        children = Children(lambda _: Count(), labels, _bound(labels, children_max))
+        self.add(Counters(PREFIX + name, text, children), children.children_max)
+        return _one(children)
 
     def histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: Label, children_max: int | None = None
-    ) -> Children[Histogram]:
+    ) -> Children[Spread]:
         """A histogram `callboard_NAME`; `buckets` are upper bounds without the last, infinite one."""
-        made = Histogram(PREFIX + name, text, _names(labels), buckets=buckets, registry=None)
-        return self._children(made, labels, children_max, len(buckets) + 3)  # and +Inf, sum, count
+        children = Children(lambda _: Spread(buckets), labels, _bound(labels, children_max))
+        made = Histograms(PREFIX + name, text, buckets, children)
+        self.add(made, children.children_max * (len(buckets) + 3))  # and +Inf, sum, count
+        return _one(children)
 
     def gauge(self, name: str, text: str, *labels: Label) -> Children[Gauge]:
         """A gauge `callboard_NAME`."""
-        return self._children(Gauge(PREFIX + name, text, _names(labels), registry=None), labels, None, 1)
+        made = Gauge(PREFIX + name, text, _names(labels), registry=None)
+        children = Children(lambda values: made.labels(*values) if values else made, labels, _bound(labels, None))
+        self.add(made, children.children_max)
+        return _one(children)
 
     def add(self, collector: Collector, series_max: int) -> None:
         """A collector made elsewhere, which makes at most `series_max` series."""
@@ -90,16 +167,20 @@ class Shelf:
                 registry.unregister(metric)
             raise already_there(taken) from None
 
-    def _children(self, metric: M, labels: tuple[Label, ...], children_max: int | None, series: int) -> Children[M]:
-        product = 1
-        for label in labels:
-            product *= len(label.values) + 1
-        bound = product if children_max is None else min(children_max, product)
-        self.add(metric, bound * series)
-        children = Children(metric, labels, bound)
-        if not labels:
-            children[()] = metric
-        return children
+
+def _bound(labels: tuple[Label, ...], children_max: int | None) -> int:
+    """How many children there can be: all combinations, or fewer where that is asked for."""
+    product = 1
+    for label in labels:
+        product *= len(label.values) + 1
+    return product if children_max is None else min(children_max, product)
+
+
+def _one(children: Children[M]) -> Children[M]:
+    """A metric without labels has its one child from the start."""
+    if not children.labels:
+        children[()] = children.make(())
+    return children
 
 
 def already_there(taken: ValueError) -> UsageError:

@@ -30,17 +30,17 @@ GUARDED = {
 
 # What a step of `sides.script` may do at most, in the mean over a turn; lower it whenever the code does less.
 STEP_MAX = {
-    "tasks": 2.2,
-    "task_steps": 5.5,
-    "rounds": 5.5,
-    "scopes": 1.6,
-    "appends": 5.4,
+    "tasks": 1.1,
+    "task_steps": 3.2,
+    "rounds": 3.2,
+    "scopes": 0.5,
+    "appends": 3.3,
     "flushes": 1.0,
-    "store_appends": 5.4,
+    "store_appends": 3.3,
     "store_syncs": 1.1,
-    "now_ms": 8.0,
-    "loop_rounds": 5.6,
-    "loop_handles": 6.0,
+    "now_ms": 5.5,
+    "loop_rounds": 3.3,
+    "loop_handles": 3.5,
 }
 DISK_STEP_MAX = {**STEP_MAX, "commits": 1.1}
 
