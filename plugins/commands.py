@@ -133,11 +133,19 @@ class Command:
         """TERM to the command and all its descendants; harmless when they are gone."""
         with contextlib.suppress(OSError):
             self._life.send(b"T")
+        self._wake_keeper()
 
     def kill(self) -> None:
         """KILL to the command and all its descendants; harmless when repeated. `run` goes on until they are gone."""
         with contextlib.suppress(OSError):
             self._life.shutdown(socket.SHUT_WR)
+        self._wake_keeper()
+
+    def _wake_keeper(self) -> None:
+        """A command may have stopped its keeper (`kill -STOP $PPID`), which then would hear nothing."""
+        if not self._is_reaped():
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGCONT)
 
     async def _pump(self, decoder: codecs.IncrementalDecoder, hear: Callable[[str], None]) -> None:
         while piece := await self._output.receive_some(PIECE_MAX_BYTES):

@@ -199,6 +199,17 @@ def test_killed_keeper_is_told_and_takes_the_command_along(tmp_path):
     assert gone(f"sleep\0{seconds}")
 
 
+def test_a_command_that_stops_its_keeper_ends_all_the_same(tmp_path):
+    """A keeper that was stopped is woken by an interrupt, and ends the tree inside the window."""
+    seconds = mark()
+    command = f"setsid sleep {seconds} & kill -STOP $PPID; echo ready; sleep {seconds}"
+    result, in_time = interrupted(tmp_path, command, 0.5)
+    assert isinstance(result, Partial)
+    assert result.text.endswith("ready\n")
+    assert in_time
+    assert gone(seconds)
+
+
 def test_signals_of_a_terminal_pass_the_keeper_by(tmp_path):
     """The keeper has a group of its own and ignores TERM, INT and HUP, so that only its life line ends it."""
 
