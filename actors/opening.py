@@ -5,8 +5,9 @@ from functools import partial
 import trio
 
 from callboard.actors.books import PARKED, QUEUE, TURN
-from callboard.actors.eventlog import EventLog
-from callboard.actors.events import Event, QueueParked, SessionOpened
+from callboard.actors.claim import first_claim
+from callboard.actors.eventlog import LOGGER, EventLog
+from callboard.actors.events import Event, MessageWithdrawn, QueueParked, SessionOpened
 from callboard.actors.receipts import repair
 from callboard.actors.store import Header, Store
 
@@ -35,15 +36,26 @@ async def read(log: EventLog, store: Store) -> None:
     log.adopt(loaded)
 
 
-def mend(log: EventLog, *, cold: bool) -> bool:
+def claimed_at_crash(log: EventLog) -> frozenset[str]:
+    """The messages that a turn which a crash left open was about to take; none once it had taken its own."""
+    turn = log[TURN]
+    offered = first_claim(log[QUEUE], turn.start) if turn.open and turn.step == 0 else ()
+    return frozenset(message.id for message in offered)
+
+
+def mend(log: EventLog, *, cold: bool, poison: frozenset[str] = frozenset()) -> bool:
     """Close the turn that a crash left open, and park what is queued; whether there was an open turn.
 
     Parked behind such a turn, because a message that brought the session down once would do so again; and always when
-    the log was `cold`, because a session that is only opened resumes nothing by itself.
+    the log was `cold`, because a session that is only opened resumes nothing by itself. `poison`, which was being
+    claimed at two crashes, is set aside, and what waits behind it goes on.
     """
     closing: list[Event] = list(repair(log[TURN], log.at_ms))
     was_open = bool(closing)
-    if log[QUEUE] and not log[PARKED] and (was_open or cold):
+    for id_ in sorted(poison):
+        LOGGER.error("session %s: message %r was being claimed at two crashes and is set aside", log.session, id_)
+        closing.append(MessageWithdrawn(id_))
+    if log[QUEUE] and not log[PARKED] and ((was_open and not poison) or cold):
         closing.append(QueueParked(parked=True))
     if closing:
         log.append(*closing, at_ms=log.at_ms)

@@ -59,6 +59,7 @@ class Session:
         "_next",
         "_stalled",
         "_stored",
+        "_suspects",
         "_told",
         "_waiters",
         "deltas",
@@ -93,6 +94,7 @@ class Session:
         self._told = 0  # ends of turns up to this one were told
         self._stalled = self._loaded = self._held = False
         self._stored = opening is None
+        self._suspects: frozenset[str] = frozenset()  # messages that were being claimed at the last crash
 
     def tell(self, letter: Letter) -> None:
         """Put a message into the mailbox; `MailboxFull` at once when it is full, `SessionClosed` after the end.
@@ -138,7 +140,9 @@ class Session:
         else:
             first = self.log.seq == 0
             await opening.read(self.log, self.stage.store)
-            mended = opening.mend(self.log, cold=first)
+            claimed = opening.claimed_at_crash(self.log)
+            mended = opening.mend(self.log, cold=first, poison=claimed & self._suspects)
+            self._suspects = claimed
             if first:  # whoever waited for the turns before waits elsewhere; a mended one is news
                 self._told = self.log[TURN].number - mended
                 self.last_ended = None if mended else self.log.last_end

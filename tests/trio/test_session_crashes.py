@@ -7,7 +7,7 @@ import trio
 
 from callboard.actors.books import HISTORY, PARKED, QUEUE
 from callboard.actors.errors import CallOver, SessionClosed
-from callboard.actors.events import Call, Envelope, Event, NoteAdded, ToolReturned, TurnEnded
+from callboard.actors.events import Call, Envelope, Event, MessageWithdrawn, NoteAdded, ToolReturned, TurnEnded
 from callboard.actors.fold import Projection
 from callboard.actors.messages import Submit
 from callboard.actors.model import Reply
@@ -170,6 +170,28 @@ async def test_crash_between_turns_answers_once_and_keeps_the_message():
         assert (ended.last_message, [e.turn for e in told]) == ("a", [1])
         assert (await session.run("more")).last_message == "b"
         assert [e.turn for e in told] == [1, 2]
+
+
+async def test_message_that_brings_the_session_down_twice_is_set_aside(caplog):
+    """A poison message cannot loop: after its second crash it is taken out of the queue, and what waits goes on."""
+
+    async def poisoned(view: View, messages: tuple[Message, ...]) -> Enter:
+        if any(message.text == "poison" for message in messages):
+            raise LookupError("cannot take this")
+        return Enter(messages)
+
+    model = ScriptedModel([Reply("one"), Reply("two")])
+    async with open_lab(model, plugins=[Plugin("poisoned", before_step=poisoned)]) as lab:
+        session = await lab.session(restarts_max=2)
+        first = await session.run("poison")
+        assert ("interrupted", True, 1) == (first.reason, session.state(PARKED), len(session.state(QUEUE)))
+        second = await session.run("good")
+        assert ("completed", "one") == (second.reason, second.last_message)
+        assert ("two", ()) == ((await session.run("better")).last_message, session.state(QUEUE))
+        (withdrawn,) = of_kind(lab.records(), MessageWithdrawn)
+        assert (lab.records()[1].id, 2) == (withdrawn.id, len(session.crashes))  # type: ignore[attr-defined]
+        assert "was being claimed at two crashes and is set aside" in caplog.text
+        check_log(lab.records())
 
 
 async def test_readers_see_every_event_once_over_a_crash():
