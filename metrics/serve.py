@@ -40,7 +40,7 @@ def serve_metrics(text_source: TextSource, host: str = "127.0.0.1", port: int = 
             raise OSError(f"a port is at most {PORT_MAX}")
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = _Listener(family, address, text_source)
-    except OSError as error:
+    except (OSError, TypeError) as error:
         raise UsageError(
             f"metrics cannot be served on {host}:{port} ({error}): "
             "choose another [metrics] port, or 0 for any free one."

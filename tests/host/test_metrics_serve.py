@@ -123,7 +123,7 @@ def test_taken_port_is_one_clear_error(server):
         serve_metrics(lambda _: Page("text/plain", b""), port=server.port)
 
 
-@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 99_999), ("no such host", 0)])
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 99_999), ("127.0.0.1", "9100"), ("no such host", 0)])
 def test_address_that_cannot_be_is_refused(host, port):
     """A port or host that does not exist is an error of the same kind."""
     with pytest.raises(UsageError, match="metrics cannot be served on"):
