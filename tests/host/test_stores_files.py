@@ -204,6 +204,5 @@ def test_programs_that_make_one_file_at_once_all_get_it(tmp_path):
         at_s = str(time.time() + 1.0)
         command = [sys.executable, "-c", program, f"sqlite:///{tmp_path / str(round_)}.db", at_s]
         running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-        assert [(0, "")] * 4 == [(one.wait(30), one.stderr.read()) for one in running]
-        for one in running:
-            one.stderr.close()
+        said = [one.communicate(timeout=30)[1] for one in running]
+        assert [(0, "")] * 4 == [(one.returncode, text) for one, text in zip(running, said, strict=True)]
