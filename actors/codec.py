@@ -115,7 +115,7 @@ class Codec:
         try:
             event: Event = self._decode(body)
             return event
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, TypeError) as error:
             return self._unknown(body, error)
 
     def _unknown(self, body: bytes, error: Exception) -> Event:
@@ -123,6 +123,8 @@ class Codec:
             head = self._head(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             raise LogError(f"a record is not an event: {error}; first bytes {body[:60]!r}.") from None
+        except TypeError:  # a damaged file may hold a number in its place
+            raise LogError(f"a record is not an event: {error}, got {body!r:.60}.") from None
         if head.type in self.kinds:
             raise LogError(f"a {head.type} record does not fit its event: {error}.") from None
         if head.ignorable:

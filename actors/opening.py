@@ -6,6 +6,7 @@ import trio
 
 from callboard.actors.books import PARKED, QUEUE, TURN
 from callboard.actors.claim import first_claim
+from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import Event, MessageWithdrawn, QueueParked, SessionOpened
 from callboard.actors.receipts import repair
@@ -33,6 +34,8 @@ async def read(log: EventLog, store: Store) -> None:
         loaded.load(records)
         if len(records) < PAGE_MAX:
             break
+    if loaded.seq == 0:
+        raise LogError(f"session {log.session!r}: all its events are missing.")
     log.adopt(loaded)
 
 

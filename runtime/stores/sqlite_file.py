@@ -50,14 +50,18 @@ ADVICE: Mapping[int, str] = MappingProxyType(
 )
 
 
-def code_of(error: sqlite3.Error) -> int:
+def code_of(error: Exception) -> int:
     """SQLite's primary result code, 0 for an error of the Python module itself."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def explained(path: Path, doing: str, error: sqlite3.Error) -> LogError:
-    """One sentence: what failed, on which file, why, and what to do."""
-    advice = ADVICE.get(code_of(error), "check the file")
+def explained(path: Path, doing: str, error: sqlite3.Error | UnicodeDecodeError) -> LogError:
+    """One sentence: what failed, on which file, why, and what to do.
+
+    A UnicodeDecodeError is one of SQLite's, whose message quotes a damaged file.
+    """
+    damaged = isinstance(error, UnicodeDecodeError)
+    advice = ADVICE.get(sqlite3.SQLITE_CORRUPT if damaged else code_of(error), "check the file")
     return LogError(f"cannot {doing} {path}: {error}: {advice}.")
 
 
@@ -101,7 +105,7 @@ def open_writer(path: Path, *, full: bool, busy_s: float) -> sqlite3.Connection:
             undo.callback(db.close)
             _settle(db, path, busy_s)
             _tune(db, full=full)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise explained(path, "open", error) from None
         undo.pop_all()
         return db

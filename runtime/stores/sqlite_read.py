@@ -75,7 +75,7 @@ class Reading:
         try:
             db = self._idle.pop() if self._idle else open_reader(self._path, self._busy_s)
             rows = db.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             if db is not None:
                 db.close()
             raise explained(self._path, "read", error) from None

@@ -1,6 +1,7 @@
 """Sessions in SQLite: what is opened again is what was there, after a clean end and after none."""
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 
@@ -10,6 +11,7 @@ import trio
 from callboard.actors import (
     Call,
     ChildEnded,
+    LogError,
     MessageQueued,
     Prompt,
     Reply,
@@ -222,6 +224,41 @@ def forget(path, sessions, known):
             db.execute("DELETE FROM sessions WHERE id = ?", (session,))
     db.commit()
     db.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ("DELETE FROM events", "all its events are missing"),
+        ("DELETE FROM events WHERE seq = 2", "event 2 is missing before 3"),
+        ("UPDATE events SET body = 5 WHERE seq = 3", "a record is not an event"),
+        ("UPDATE events SET body = 'text' WHERE seq = 3", "a record is not an event"),
+    ],
+)
+async def test_log_that_was_changed_by_hand(tmp_path, damage, says):
+    """A log with a hole, with nothing in it, or with a value of another kind is a `LogError` at who opens it."""
+    path = tmp_path / "x.db"
+    async with open_runtime(model=echo(), store=f"sqlite:///{path}") as rt:
+        await (await rt.create("s")).run("one")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(damage)
+        db.commit()
+    async with open_runtime(model=echo(), store=f"sqlite:///{path}") as rt:
+        with pytest.raises(LogError, match=says):
+            await rt.open("s")
+        assert "completed" == (await (await rt.create("t")).run("two")).reason
+
+
+async def test_schema_that_is_no_text(tmp_path):
+    """A file so damaged that SQLite's own message about it is no text is a `LogError` like any other damage."""
+    path = tmp_path / "x.db"
+    async with open_runtime(model=echo(), store=f"sqlite:///{path}") as rt:
+        await (await rt.create("s")).run("one")
+    whole = path.read_bytes()
+    assert b"CREATE TABLE events" in whole
+    path.write_bytes(whole.replace(b"CREATE TABLE events", b"CREATE\xc8TABLE events"))
+    with pytest.raises(LogError, match="the file is damaged"):
+        await open_runtime(model=echo(), store=f"sqlite:///{path}").start()
 
 
 async def test_damaged_child_does_not_keep_its_parent_closed():
