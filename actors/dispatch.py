@@ -1,6 +1,5 @@
 """One batch of tool calls: gate, hooks, guard, body, receipt; every call leaves by one door with one result."""
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -191,7 +190,7 @@ class Batch:
         return partial(tool.fn, *args, **kwargs)
 
     async def _run_body(self, entry: Entry, tool: Tool, fn: Callable[[], Any]) -> Returned:
-        if tool.runs_on == "trio" and not inspect.iscoroutinefunction(tool.fn):
+        if tool.in_place:
             return run_in_place(self._stage, fn)
         window = self._window
         host = entry.host = Host(

@@ -62,6 +62,8 @@ def _usage(usage: Any) -> Usage:
         return _NO_USAGE
     if not isinstance(usage, Usage):
         raise ModelError(f"the model's usage is {type(usage).__name__}, not Usage.")
+    if usage == _NO_USAGE and type(usage) is Usage:
+        return _NO_USAGE
     counts = (_count(usage.input), _count(usage.cached), _count(usage.output), _count(usage.reasoning))
     loose: Any = usage.cost_usd
     if type(loose) not in (int, float):

@@ -68,11 +68,14 @@ class Tool:
     external: str | None = None  # mcp or dynamic: folds the name in metrics
     decoder: msgspec.json.Decoder[Any] = attrs.field(init=False, repr=False)
     spec: ToolSpec = attrs.field(init=False, repr=False)
+    in_place: bool = attrs.field(init=False, repr=False)  # a plain `def` on trio: no task, nothing to cancel
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "decoder", msgspec.json.Decoder(self.arguments))
         spec = ToolSpec(self.name, self.description, struct_schema(self.arguments), self.parallel)
         object.__setattr__(self, "spec", spec)
+        in_place = self.runs_on == "trio" and not inspect.iscoroutinefunction(self.fn)
+        object.__setattr__(self, "in_place", in_place)
 
     def parse(self, arguments: Any) -> msgspec.Struct:
         """The typed arguments from JSON text or a decoded object; a `ToolError` names the path of what is wrong.
