@@ -35,6 +35,7 @@ turn        run_turn: steps until the model asks for no more tools
 alarm       one heap and one task for all that comes due
 mailbox     a bounded queue for one actor
 waiters     who wants to hear of which end
+answered    what a verb was answered by its id, so that it acts once
 verbs       what each control verb writes and answers
 opening     how a log begins, is read from the store, and is repaired
 dues        when plugins want to be woken, and what they write between turns
@@ -97,7 +98,7 @@ from callboard.actors.facts import (
 from callboard.actors.fold import Projection, replay
 from callboard.actors.messages import Accepted, Idle, Interrupting, ModeAnswer, Refused, Stopped, Withdrawn
 from callboard.actors.model import Assistant, Developer, Model, Prompt, Reply, Result, User
-from callboard.actors.notices import Delta, Lagged, Notice, Resync
+from callboard.actors.notices import Delta, DurabilityDelayed, Lagged, Notice, Resync, RuntimeLeft
 from callboard.actors.plugin import (
     AddContext,
     Alarm,
@@ -134,6 +135,7 @@ __all__ = [
     "ControlCallEnded",
     "Delta",
     "Developer",
+    "DurabilityDelayed",
     "Enter",
     "Envelope",
     "Event",
@@ -176,6 +178,7 @@ __all__ = [
     "Result",
     "Resync",
     "Rewrite",
+    "RuntimeLeft",
     "SessionClosed",
     "SessionNotFound",
     "SessionOpened",

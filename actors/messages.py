@@ -99,10 +99,11 @@ class ResumeQueue(Ask):
 
 @attrs.frozen(eq=False)
 class Interrupt(Ask):
-    """Abort the running task; with `turn` only that turn."""
+    """Abort the running task; with `turn` only that turn. The same `id` again is answered again and does nothing."""
 
     turn: int | None = None
     cause: Cause = "interrupted"
+    id: str | None = None
 
 
 @attrs.frozen(eq=False)

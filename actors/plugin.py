@@ -1,5 +1,6 @@
 """All that a plugin author imports: Plugin, tool, View, Hook and what hooks answer, Alarm."""
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -268,8 +269,10 @@ class Plugin:
     open_steps: Callable[[View], int] | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a name that cannot be quoted."""
+        """Refuse a name that cannot be quoted, and a hook that could not be awaited."""
         _check_name("plugin", self.name)
+        if inspect.isfunction(self.before_step) and not inspect.iscoroutinefunction(self.before_step):
+            raise UsageError(f"plugin {self.name}: before_step must be an async def.")
 
 
 def _check_name(what: str, name: object) -> None:

@@ -8,6 +8,7 @@ import trio
 
 from callboard.actors import opening, verbs
 from callboard.actors.abort import AbortWindow
+from callboard.actors.answered import Answered
 from callboard.actors.books import MODE, PARKED, QUEUE, TURN
 from callboard.actors.claim import first_claim, next_start
 from callboard.actors.dues import Dues, alarms_of, ask_plugins
@@ -52,6 +53,7 @@ class Session:
     """
 
     __slots__ = (
+        "_answered",
         "_answering",
         "_dues",
         "_held",
@@ -89,6 +91,7 @@ class Session:
         alarms = alarms_of(stage)
         self._dues = Dues(self.scene, alarms) if alarms else None
         self._waiters: Waiters | None = None
+        self._answered = Answered()
         self._next: Callable[[], Awaitable[None]] | None = None  # the task that gets the slot
         self._answering: Ask | None = None
         self._told = 0  # ends of turns up to this one were told
@@ -312,17 +315,19 @@ class Session:
             letter.ended(None)
 
     def _interrupt(self, letter: Interrupt, do: Do, after: Phase) -> None:
+        again = self._answered.get(letter.id)
+        letter.reply(again or self._answered.keep(letter.id, self._interrupting(letter, do, after)))
+
+    def _interrupting(self, letter: Interrupt, do: Do, after: Phase) -> Interrupting | Idle | Refused:
         turn = self.log[TURN]
         if do is Do.REPEAT and letter.turn in (None, turn.number):
-            letter.reply(Interrupting(turn.number))
-            return
+            return Interrupting(turn.number)
         refusal = verbs.wrong_turn(self.log, letter)
         if refusal is not None or do is not Do.ABORT or not turn.open:  # not open: it is over but for its flush
-            letter.reply(refusal or Idle())
-            return
+            return refusal or Idle()
         self._abort(letter)
         self.phase = after
-        letter.reply(Interrupting(turn.number))
+        return Interrupting(turn.number)
 
     def _abort(self, letter: Interrupt | Stop) -> None:
         turn, window = self.log[TURN], self.scene.window

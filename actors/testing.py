@@ -147,9 +147,9 @@ class LabSession:
         ended: TurnEnded = await self.ask(lambda reply: Submit(text, ended=reply))
         return ended
 
-    async def interrupt(self, turn: int | None = None) -> Any:
+    async def interrupt(self, turn: int | None = None, id: str | None = None) -> Any:
         """Interrupt the running turn."""
-        return await self.ask(lambda reply: Interrupt(turn, reply=reply))
+        return await self.ask(lambda reply: Interrupt(turn, id=id, reply=reply))
 
     async def withdraw(self, id: str) -> Any:
         """Take back a message that is queued."""

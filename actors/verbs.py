@@ -113,8 +113,13 @@ def check_submit(text: Any, id_: Any, text_max_chars: int) -> str:
         raise UsageError(
             f"submit got {len(text):,} characters: at most {text_max_chars:,}; put it into a file instead."
         )
-    if id_ is not None and not (isinstance(id_, str) and 0 < len(id_) <= ID_MAX_CHARS and id_.isprintable()):
-        raise UsageError(f"a message id is 1 to {ID_MAX_CHARS} printable characters, got {id_!r:.80}.")
+    check_id(id_)
     if id_ is not None and id_.startswith(OWN_PREFIXES):
         raise UsageError(f"message ids that begin with {id_.split(':')[0]}: are given by the session; choose another.")
     return clean_text(text)
+
+
+def check_id(id_: Any) -> None:
+    """`UsageError` for an id that is neither None nor fit to be kept."""
+    if id_ is not None and not (isinstance(id_, str) and 0 < len(id_) <= ID_MAX_CHARS and id_.isprintable()):
+        raise UsageError(f"a message id is 1 to {ID_MAX_CHARS} printable characters, got {id_!r:.80}.")

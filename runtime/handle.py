@@ -27,7 +27,7 @@ from callboard.actors.messages import (
     Withdrawn,
 )
 from callboard.actors.session import Session
-from callboard.actors.verbs import check_submit
+from callboard.actors.verbs import check_id, check_submit
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
 from callboard.runtime.waiting import Pending
@@ -128,11 +128,15 @@ class SessionHandle:
         """Return when nothing runs and nothing is about to."""
         await self._ask(lambda reply: Await(reply=reply))
 
-    async def interrupt(self, turn: int | None = None) -> Interrupting | Idle | Refused:
-        """Abort the running turn; with `turn` only that one. Harmless when idle, and when repeated."""
+    async def interrupt(self, turn: int | None = None, *, id: str | None = None) -> Interrupting | Idle | Refused:
+        """Abort the running turn; with `turn` only that one. Harmless when idle, and when repeated.
+
+        The same `id` again, as from a client that tries twice, gets the same answer and aborts nothing more.
+        """
+        check_id(id)
         if turn is not None and not _is_turn(turn):
             raise UsageError(f"interrupt takes a turn number from 1, or none, got {turn!r:.80}.")
-        answer: Interrupting | Idle | Refused = await self._ask(lambda reply: Interrupt(turn, reply=reply))
+        answer: Interrupting | Idle | Refused = await self._ask(lambda reply: Interrupt(turn, id=id, reply=reply))
         return answer
 
     async def withdraw(self, id: str) -> Withdrawn | Refused:
@@ -154,8 +158,9 @@ class SessionHandle:
         answer: ModeAnswer = await self._ask(lambda reply: SetMode(mode == "plan", reply=reply))
         return answer
 
-    async def stop(self) -> Stopped:
+    async def stop(self, *, id: str | None = None) -> Stopped:
         """Interrupt, stop the children, flush, end the actor; harmless when repeated. The log stays in the store."""
+        check_id(id)
         await self._home.stop_session(self.id)
         return Stopped()
 

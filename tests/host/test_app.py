@@ -65,7 +65,7 @@ def test_signatures_are_as_the_documents_say():
     assert ["session_id"] == names(runtime.open)
     assert ["text", "id"] == names(handle.submit)[:2]
     assert ["text"] == names(handle.run)[:1]
-    assert ["turn"] == names(handle.interrupt)
+    assert ["turn", "id"] == names(handle.interrupt)
     assert ["turn"] == names(handle.wait)
     assert ["id"] == names(handle.withdraw)
     assert ["mode"] == names(handle.set_mode)

@@ -48,3 +48,9 @@ def test_plugins_that_cannot_live_together(plugins, text):
     with pytest.raises(UsageError) as refused:
         check_plugins(plugins)
     assert text == str(refused.value)
+
+
+def test_a_before_step_that_cannot_be_awaited_is_refused():
+    """A plain function as `before_step` is a mistake when the plugin is made, not a crash in the first turn."""
+    with pytest.raises(UsageError, match="plugin p: before_step must be an async def"):
+        Plugin("p", before_step=lambda view, messages: None)  # type: ignore[arg-type,return-value]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import trio
 
+from callboard.actors.answered import KEPT_MAX
 from callboard.actors.books import HISTORY, PARKED, QUEUE, TURN
 from callboard.actors.errors import ModelError
 from callboard.actors.events import AbortRequested, Call, ModelSaid, StepStarted, ToolCalled, ToolReturned, TurnEnded
@@ -278,3 +279,30 @@ async def test_interrupt_between_a_failed_request_and_the_next_try():
     async with open_lab(ScriptedModel(busy)) as lab:
         ended = await interrupted(lab, await lab.session(), 3)
         assert (ended.reason, ended.error, ended.abort_s) == ("aborted", None, 0.0)
+
+
+async def test_the_same_interrupt_sent_again_stops_no_later_turn():
+    """A client that tries twice under one id gets the first answer again, and the turn that runs meanwhile goes on."""
+    async with open_lab(ScriptedModel([Reply("a"), Reply("b")], delay_s=1)) as lab:
+        session = await lab.session()
+        await session.submit("one")
+        await trio.sleep(0.5)
+        assert Interrupting(1) == await session.interrupt(id="x")
+        await session.wait_idle()
+        await session.submit("two")
+        await trio.sleep(0.5)
+
+        assert Interrupting(1) == await session.interrupt(id="x")
+
+        ended = await session.wait(2)
+        assert ended is not None
+        assert ("completed", "b") == (ended.reason, ended.last_message)
+
+
+async def test_ids_of_verbs_are_remembered_up_to_a_bound():
+    """The oldest answer is forgotten when there are too many; a verb without an id is never remembered."""
+    async with open_lab(ScriptedModel([])) as lab:
+        session = await lab.session()
+        for n in range(KEPT_MAX + 5):
+            assert Idle() == await session.interrupt(id=f"i{n}")
+        assert KEPT_MAX == len(session.actor._answered._answers or ())
