@@ -70,7 +70,8 @@ def test_signatures_are_as_the_documents_say():
     assert ["id"] == names(handle.withdraw)
     assert ["mode"] == names(handle.set_mode)
     assert ["after", "deltas"] == names(handle.events)[:2]
-    for verb in ("wait_idle", "resume_queue", "stop", "state", "children"):
+    assert ["id"] == names(handle.stop)
+    for verb in ("wait_idle", "resume_queue", "state", "children"):
         assert [] == names(getattr(handle, verb))
 
 
