@@ -98,7 +98,7 @@ from callboard.actors.facts import (
 from callboard.actors.fold import Projection, replay
 from callboard.actors.messages import Accepted, Idle, Interrupting, ModeAnswer, Refused, Stopped, Withdrawn
 from callboard.actors.model import Assistant, Developer, Model, Prompt, Reply, Result, User
-from callboard.actors.notices import Delta, DurabilityDelayed, Lagged, Notice, Resync, RuntimeLeft
+from callboard.actors.notices import Delta, DurabilityDelayed, Lagged, Notice, Resync, RuntimeLeft, StoreFailed
 from callboard.actors.plugin import (
     AddContext,
     Alarm,
@@ -185,6 +185,7 @@ __all__ = [
     "StepEnded",
     "StepStarted",
     "Stopped",
+    "StoreFailed",
     "Todo",
     "TodosWritten",
     "Tool",

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -44,7 +45,7 @@ from callboard.runtime.ground import Ground, Parts
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lag import LagProbes
 from callboard.runtime.models import ModelNames
-from callboard.runtime.reading import QUEUE_MAX, Reading
+from callboard.runtime.reading import QUEUE_MAX, Reading, tell_readers
 from callboard.runtime.sessions import Sessions
 from callboard.runtime.supervisor import Supervisor
 
@@ -146,6 +147,7 @@ class Runtime:
             polite_s=self.config.runtime.shutdown_s * POLITE_FACTOR,
         )
         ground.stage.spawner = self._sessions.spawner
+        ground.listener = partial(tell_readers, self._sessions.readings)
         sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
         self._root = Supervisor(
             ground.guest,

@@ -58,6 +58,7 @@ class Ground:
     ) -> None:
         self._parts, self._on_due, self._snapshot = parts, on_due, snapshot
         self._fewer: asyncio.Future[None] | None = None
+        self.listener: Callable[[Notice], None] | None = None  # who hears every notice besides the metrics
 
     async def open(self) -> None:
         """Enter the Trio run, open the store, register the metrics, and make the nursery."""
@@ -168,8 +169,10 @@ class Ground:
             LOGGER.error("the store did not close cleanly: %s", error)  # noqa: TRY400 - a disk is no bug of ours
 
     def notice(self, notice: Notice) -> None:
-        """Count what no log keeps."""
+        """Count what no log keeps, and tell whoever listens."""
         self._recorder.notice(notice)
+        if self.listener is not None:
+            self.listener(notice)
         if isinstance(notice, AbandonedChanged) and self._fewer is not None and not self._fewer.done():
             self._fewer.set_result(None)
 

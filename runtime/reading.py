@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 import attrs
@@ -10,7 +10,15 @@ import attrs
 from callboard.actors.codec import Codec
 from callboard.actors.errors import UsageError
 from callboard.actors.events import Envelope
-from callboard.actors.notices import Delta, Lagged, Resync, SubscriberLagged
+from callboard.actors.notices import (
+    Delta,
+    DurabilityDelayed,
+    Lagged,
+    Notice,
+    Resync,
+    StoreFailed,
+    SubscriberLagged,
+)
 from callboard.actors.session import Session
 from callboard.actors.store import Store
 from callboard.runtime.waiting import Latch, in_thread
@@ -18,7 +26,8 @@ from callboard.runtime.waiting import Latch, in_thread
 QUEUE_MAX = 1_024  # events a reader may be behind before it is sent back to the log
 PAGE_MAX = 500
 
-Item: TypeAlias = Envelope | Delta | Lagged | Resync
+Transient: TypeAlias = Delta | DurabilityDelayed | StoreFailed
+Item: TypeAlias = Envelope | Transient | Lagged | Resync
 
 
 @attrs.define(eq=False)
@@ -44,7 +53,7 @@ class Reading:
     def __init__(self, source: Source, after: int, *, deltas: bool, queue_max: int = QUEUE_MAX) -> None:
         self._source, self._queue_max = source, queue_max
         self._cursor = after  # the last event handed out
-        self._queue: deque[Envelope | Delta] = deque()
+        self._queue: deque[Envelope | Transient] = deque()
         self._until = -1  # the log is read up to here before the queue is
         self._next_live = 0
         self._lagged_to: int | None = None  # events up to here were left out of the queue
@@ -94,6 +103,12 @@ class Reading:
         """(the session) A piece of something; left out when this reader is behind."""
         if self._lagged_to is None and len(self._queue) < self._queue_max:
             self._queue.append(delta)
+            self._wake.set()
+
+    def take_notice(self, notice: DurabilityDelayed | StoreFailed) -> None:
+        """(the runtime) Something about the disk; left out like a delta when this reader is behind."""
+        if self._lagged_to is None and len(self._queue) < self._queue_max:
+            self._queue.append(notice)
             self._wake.set()
 
     def end(self) -> None:
@@ -149,7 +164,7 @@ class Reading:
             return None
         while self._queue:
             item = self._queue.popleft()
-            if isinstance(item, Delta):
+            if not isinstance(item, Envelope):
                 return item
             if item.seq > self._cursor:
                 return self._hand_out(item)
@@ -215,6 +230,19 @@ class _Tap:
         actor = self._actor
         actor.log.unfollow(self)
         actor.deltas = tuple(take for take in actor.deltas if take != self.take_delta)
+
+
+def tell_readers(readings: Mapping[str, Iterable[Reading]], notice: Notice) -> None:
+    """Tell readers of the disk: of a late end those of its session, of a write that failed all."""
+    told: Iterable[Reading] = ()
+    if isinstance(notice, DurabilityDelayed):
+        told = readings.get(notice.session, ())
+    elif isinstance(notice, StoreFailed):
+        told = [reading for some in tuple(readings.values()) for reading in some]
+    else:
+        return
+    for reading in tuple(told):
+        reading.take_notice(notice)
 
 
 def check_reading(after: Any, queue_max: Any) -> None:

@@ -65,7 +65,7 @@ class Sessions:
         self._polite_s = polite_s
         self._live: dict[str, Session] = {}
         self._busy: dict[str, trio.Event] = {}  # ids that something is being done to
-        self._readings: dict[str, weakref.WeakSet[Reading]] = {}
+        self.readings: dict[str, weakref.WeakSet[Reading]] = {}
         self._open = True
         self._thread = threading.get_ident()
         self.lookup = Lookup(stage.store, stage.codec)
@@ -118,7 +118,7 @@ class Sessions:
             phases[phase] = phases.get(phase, 0) + 1
             mailbox[phase] = mailbox.get(phase, 0) + len(actor.mailbox)
             queued[phase] = queued.get(phase, 0) + len(actor.log[QUEUE])
-        return Snapshot(phases, mailbox, queued, sum(len(some) for some in tuple(self._readings.values())))
+        return Snapshot(phases, mailbox, queued, sum(len(some) for some in tuple(self.readings.values())))
 
     # -- coming ------------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Sessions:
             del self._live[actor.id]
             self._alarm.set(actor.id, None)
             self.spawner.forget(actor, _opened(actor))
-            for reading in tuple(self._readings.pop(actor.id, ())):
+            for reading in tuple(self.readings.pop(actor.id, ())):
                 reading.end()
 
     def closed(self) -> None:
@@ -327,15 +327,15 @@ class Sessions:
         source = Source(stage.store, stage.codec, session_id, actor, self._unread, self._on_notice)
         reading = Reading(source, after, deltas=deltas, queue_max=queue_max)
         if actor is not None:
-            self._readings.setdefault(session_id, weakref.WeakSet()).add(reading)
+            self.readings.setdefault(session_id, weakref.WeakSet()).add(reading)
         return reading
 
     def _unread(self, reading: Reading) -> None:
-        readings = self._readings.get(reading.session)
+        readings = self.readings.get(reading.session)
         if readings is not None:
             readings.discard(reading)
             if not readings:
-                del self._readings[reading.session]
+                del self.readings[reading.session]
 
     # -- what the stage tells ----------------------------------------------------------------------------------------
 

@@ -124,6 +124,7 @@ class StallingStore:
     def __init__(self) -> None:
         self.inner = MemoryStore()
         self.stalled = False
+        self.on_notice: Callable[[Any], None] = lambda notice: None
         self._waiting: list[Done] = []
         self._ends: dict[str, int] = {}
         self._synced: dict[str, int] = {}

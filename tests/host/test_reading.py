@@ -22,8 +22,10 @@ from callboard.actors import (
     TurnEnded,
     UsageError,
 )
+from callboard.actors.notices import DurabilityDelayed, StoreFailed
 from callboard.actors.testing import ScriptedModel
-from callboard.runtime import open_runtime
+from callboard.runtime import RuntimeConfig, open_runtime
+from callboard.runtime.config import Bounds
 
 from .hosted import StallingStore, count, echo, envelopes, events, read_to_end, slow, until
 
@@ -372,3 +374,23 @@ async def test_reader_of_a_runtime_that_closes():
     await rt.close()
     items = await asyncio.wait_for(reading, 1)
     assert events(rt, s.id) == [item.event for item in items]
+
+
+async def test_readers_hear_of_a_disk_that_does_not_confirm():
+    """A late end is told once to the readers of its session alone, a failed write to all; the events follow then."""
+    store = StallingStore()
+    config = RuntimeConfig(runtime=Bounds(flush_stall_s=0.05))
+    async with open_runtime(config, model=echo(), store=store) as rt:
+        s, other = await rt.create("a"), await rt.create("b")
+        mine, others = s.events(after=0), other.events(after=0)
+        store.stalled = True
+        running = asyncio.create_task(s.run("one"))
+
+        assert [DurabilityDelayed("a", 1)] == await take(mine, 1)
+
+        failed = StoreFailed("the disk is full", retrying=True)
+        store.on_notice(failed)
+        assert [[failed], [failed]] == [await take(mine, 1), await take(others, 1)]
+        store.resume()
+        assert "re: one" == (await running).last_message
+        assert list(range(1, 8)) == envelopes(await until_turn(mine, 1))
