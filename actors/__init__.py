@@ -23,15 +23,18 @@ claim       which queued input enters which turn and step
 store       the Store protocol: what becomes durable, and when it is said
 memory      MemoryStore: a store that keeps everything in lists
 eventlog    EventLog: the only writer; append, fold, tell, flush
+timers      one heap and one task for what is due on Trio's clock
 abort       AbortWindow: ask, cancel, 100 ms
 drop        ends what swallows cancellation; trio's private names live here alone
 stage       what the runtime lends to all its actors, and their limits
+pit         a task with a nursery where foreign code runs and what it throws stays
 host        foreign code in a task of its own
 results     what a body came to, as the one result of its call
 view        the View that tools and hooks get
 hooks       runs the hooks around a call
 dispatch    one batch of calls: gate, hooks, guard, body, receipt
-turn        run_turn: steps until the model asks for no more tools
+turn        Running: steps until the model asks for no more tools
+ending      waits for the disk that holds the end of a turn
 alarm       one heap and one task for all that comes due
 mailbox     a bounded queue for one actor
 waiters     who wants to hear of which end

@@ -6,6 +6,7 @@ from typing import Protocol
 import trio
 
 from callboard.actors.events import Cause
+from callboard.actors.timers import Timer, Timers
 
 ABORT_WINDOW_S = 0.1  # what codex gives a task between its token and its end; long enough for a clean-up, short enough
 
@@ -49,22 +50,40 @@ class Askable(Protocol):
 
 
 class AbortWindow:
-    """One turn's window: `scope` is its own work, `asked` what runs for it elsewhere, `patience` its wait for both.
+    """One turn's window: `scope` is its own work, `asked` what runs for it elsewhere and has not ended.
 
-    `request` opens the window at once and does not wait; `ends_s` (Trio's clock) is when the turn ends without what has
-    not ended. The first cause wins. `on_open` is told once, first.
+    `request` opens the window at once and does not wait; `window_s` later it is `over`, and the turn ends without what
+    has not ended. The first cause wins. `on_open` is told once, first; `look` whenever nothing may be left to wait for.
     """
 
-    __slots__ = ("asked", "cause", "ends_s", "interrupted", "on_open", "opened_s", "patience", "scope", "window_s")
+    __slots__ = (
+        "_timer",
+        "_timers",
+        "asked",
+        "cause",
+        "interrupted",
+        "look",
+        "on_open",
+        "opened_s",
+        "over",
+        "scope",
+        "told",
+        "window_s",
+    )
 
-    def __init__(self, window_s: float = ABORT_WINDOW_S, on_open: Callable[[], None] | None = None) -> None:
-        self.window_s, self.on_open = window_s, on_open
+    def __init__(
+        self, timers: Timers, window_s: float = ABORT_WINDOW_S, on_open: Callable[[], None] | None = None
+    ) -> None:
+        self._timers, self.window_s, self.on_open = timers, window_s, on_open
         self.scope = trio.CancelScope()
-        self.patience = trio.CancelScope()
         self.cause: Cause | None = None
-        self.opened_s = self.ends_s = float("inf")
+        self.opened_s = float("inf")
         self.interrupted = Signal()
         self.asked: dict[Askable, None] = {}
+        self.look: Callable[[], None] | None = None
+        self.told = False  # whether a graceful tool or a thread was running when it opened
+        self.over = False
+        self._timer: Timer | None = None
 
     def request(self, cause: Cause) -> bool:
         """Open the window; False when it is open already."""
@@ -72,7 +91,7 @@ class AbortWindow:
             return False
         self.cause = cause
         self.opened_s = trio.current_time()
-        self.ends_s = self.patience.deadline = self.opened_s + self.window_s
+        self._timer = self._timers.at(self.opened_s + self.window_s, self._end)
         if self.on_open is not None:
             self.on_open()
         self.interrupted.set()
@@ -80,3 +99,14 @@ class AbortWindow:
             work.ask()
         self.scope.cancel()
         return True
+
+    def close(self) -> None:
+        """The turn is over: nobody looks any more; harmless when repeated."""
+        self.look = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        self.over = True
+        if self.look is not None:
+            self.look()

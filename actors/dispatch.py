@@ -72,7 +72,6 @@ class Batch:
         self._said = said
         self._recorded = 0  # entries before this one have their result on the log
         self._notes: list[str] = []
-        self.told = False  # whether a graceful tool or a thread was running when the window opened
         self.tools_s = 0.0
 
     async def run(self) -> str | None:
@@ -250,14 +249,6 @@ class Batch:
         if self._notes:
             self._log.append(*(NoteAdded(clean_text(text), "developer", "hook") for text in self._notes))
             self._notes = []
-
-    async def settle(self) -> None:
-        """After the abort request: wait for the bodies, as long as the window has patience."""
-        hosts = [entry.host for entry in self.entries[self._recorded :] if entry.host is not None]
-        living = [host for host in hosts if not host.ended]
-        self.told = any(host.graceful or host.runs_on == "thread" for host in living)
-        for host in living:
-            await host.wait()
 
     def close(self, cause: Cause | None) -> None:
         """Give each call that has none its one result; what still runs is abandoned. None: the turn met an error."""

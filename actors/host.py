@@ -1,12 +1,12 @@
 """Host: foreign code in a task of its own, under the runtime's nursery, so that a turn can end without it.
 
-A body runs as the only child of a pit's nursery. Whatever it throws, or trio raises after it ended, stays there; the
-result is always set. A pit that stayed clean serves the next body: that saves two task switches and a nursery a call.
+A body runs in a pit, whatever it throws stays there, and the result is always set.
 """
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import outcome
@@ -14,14 +14,13 @@ import trio
 
 from callboard.actors.abort import AbortWindow
 from callboard.actors.drop import DROPS_AT_S, drop, is_blocked, park
-from callboard.actors.errors import Dropped, ToolError
+from callboard.actors.errors import ToolError
+from callboard.actors.pit import Pit, clean_pit, leaves, only_cancels
 from callboard.actors.stage import Stage
 from callboard.actors.tool import RunsOn
 
 LOGGER = logging.getLogger("callboard")
 PARK_TRIES_MAX = 50
-PITS_MAX = 256  # idle ones that are kept
-USES_MAX = 1_000  # bodies that one pit serves
 
 
 class Host:
@@ -93,7 +92,9 @@ class Host:
         """The abort window opened: cancel, or leave a graceful body and a running thread until its end."""
         self._asked_blocked = self._body_task is not None and is_blocked(self._body_task)
         lingers = self._outside if self.runs_on == "thread" else self.graceful
-        if not lingers:
+        if lingers:
+            self.window.told = True
+        else:
             self.cut()
 
     def cut(self) -> None:
@@ -120,19 +121,19 @@ class Host:
             return
         self.abandoned = True
         self._stage.abandoned.add(self, self.runs_on, self.name)
+        self.window.asked.pop(self, None)
         self.cut()
+        if self._pit is not None:
+            self._pit.release()
         if self.runs_on != "thread" and self._stage.can_drop:
-            self._stage.nursery.start_soon(self._drops, name=f"drop of {self.name}")
+            now_s = trio.current_time()
+            self._stage.timers.at(now_s + DROPS_AT_S[0], partial(self._drop, now_s))
 
     def desert(self) -> None:
         """Its turn is gone and waits for nothing: cancel it, and abandon it when it outlives the length of a window."""
         if not self.ended and not self.abandoned:
             self.cut()
-            self._stage.nursery.start_soon(self._abandon_later, name=f"end of {self.name}")
-
-    async def _abandon_later(self) -> None:
-        await trio.sleep(self.window.window_s)
-        self.abandon()
+            self._stage.timers.at(trio.current_time() + self.window.window_s, self.abandon)
 
     async def body(self) -> None:
         """(the pit) Run the code and say that it is over."""
@@ -218,28 +219,32 @@ class Host:
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             trio.lowlevel.reschedule(waiter, outcome.Value(None))
+        elif self.window.look is not None:
+            self.window.look()
 
     def _outside_over(self) -> None:
         if self.ended:
             self._stage.abandoned.discard(self)
 
-    async def _drops(self) -> None:
-        task, begun_s = self._body_task, trio.current_time()
-        if task is None:
+    def _drop(self, begun_s: float, tries: int = 0) -> None:
+        task = self._body_task
+        if self.ended or task is None:
             return
-        for at_s in DROPS_AT_S:
-            await trio.sleep_until(begun_s + at_s)
-            if self.ended:
-                return
-            drop(task)
-        await trio.sleep(DROPS_AT_S[-1])
-        for tries in range(PARK_TRIES_MAX):
-            if self.ended:
-                LOGGER.warning("%s survived every drop and is parked: its code will not run again", self.name)
-                self._stage.abandoned.parked.append(self.name)
-                return
+        drop(task)
+        if tries + 1 < len(DROPS_AT_S):
+            self._stage.timers.at(begun_s + DROPS_AT_S[tries + 1], partial(self._drop, begun_s, tries + 1))
+        else:
+            self._stage.timers.at(begun_s + 2 * DROPS_AT_S[-1], self._park)
+
+    def _park(self, tries: int = 0) -> None:
+        task = self._body_task
+        assert task is not None
+        if not self.ended and tries < PARK_TRIES_MAX:
             park(task, last=tries > PARK_TRIES_MAX // 2)
-            await trio.lowlevel.checkpoint()
+            self._stage.timers.at(trio.current_time(), partial(self._park, tries + 1))
+        elif self.ended and tries:
+            LOGGER.warning("%s survived every drop and is parked: its code will not run again", self.name)
+            self._stage.abandoned.parked.append(self.name)
 
 
 class _Exited:
@@ -249,75 +254,6 @@ class _Exited:
 
     def __init__(self, error: SystemExit) -> None:
         self.error = error
-
-
-class Pit:
-    """Where bodies run, one at a time: a task with one nursery, in the runtime's nursery.
-
-    It is clean while nothing was cancelled in it and nothing left behind; `fill` ends it, and the body in it.
-    """
-
-    __slots__ = ("_host", "_nursery", "_stage", "_uses")
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._nursery: trio.Nursery | None = None
-        self._host: Host | None = None
-        self._uses = 0
-
-    async def run(self, first: Host) -> None:
-        """(Trio) Run the first body, and whatever is begun here later, until filled."""
-        self._host = first
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                self.begin(first)
-                await trio.sleep_forever()
-        except BaseException as error:  # whatever it is, it is a body's, and must not reach the runtime's nursery
-            if not only_cancels(error):
-                self._host.failed(error)
-        finally:
-            self._host.over()
-
-    def begin(self, host: Host) -> None:
-        """Start a body."""
-        assert self._nursery is not None
-        self._host = host
-        self._uses += 1
-        self._nursery.cancel_scope.deadline = host.deadline_s
-        self._nursery.start_soon(self._body, host, name=host.name)
-
-    async def _body(self, host: Host) -> None:
-        await host.body()
-        if host.deadline_s != math.inf and self._nursery is not None:
-            self._nursery.cancel_scope.deadline = math.inf
-        self._stage.pits.append(self)
-
-    @property
-    def fresh(self) -> bool:
-        """Whether it served few enough bodies: what a body may have left open in it does not pile up."""
-        return self._uses < USES_MAX
-
-    @property
-    def clean(self) -> bool:
-        """Whether the next body may run here."""
-        nursery = self._nursery
-        return nursery is not None and not nursery.cancel_scope.cancel_called and not nursery.child_tasks
-
-    def fill(self) -> None:
-        """End it: nothing is begun here any more."""
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
-
-
-def clean_pit(stage: Stage) -> "Pit | None":
-    """A pit that served before and may serve again; those that may not are filled."""
-    while stage.pits:
-        pit: Pit = stage.pits.pop()
-        if pit.clean and len(stage.pits) < PITS_MAX and pit.fresh:
-            return pit
-        pit.fill()
-    return None
 
 
 class Beside:
@@ -346,22 +282,6 @@ class Beside:
                 LOGGER.exception("a task beside the session failed")
         finally:
             over()
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The error itself, or all that is in a group, however deep."""
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, BaseExceptionGroup):
-            waiting.extend(reversed(one.exceptions))
-        else:
-            yield one
-
-
-def only_cancels(error: BaseException) -> bool:
-    """Whether it says nothing but that somebody cancelled."""
-    return all(isinstance(leaf, trio.Cancelled | Dropped) for leaf in leaves(error))
 
 
 def report_interrupts(stage: Stage, error: BaseException) -> None:

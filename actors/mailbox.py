@@ -30,18 +30,21 @@ class Mailbox:
         if len(self._letters) >= self._letters_max and not urgent:
             raise MailboxFull(f"the mailbox holds {self._letters_max} messages already; try again later.")
         self._letters.append(letter)
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Let `next` return, though there is no message."""
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None:
             trio.lowlevel.reschedule(sleeper, outcome.Value(None))
 
-    async def next(self) -> Letter:
-        """(Trio) The oldest message, once there is one."""
+    async def next(self) -> Letter | None:
+        """(Trio) The oldest message, once there is one; None when it was only nudged."""
         if not self._letters:
             self._letters = None
             self._sleeper = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._give_up)
-        assert self._letters
-        return self._letters.popleft()
+        return self._letters.popleft() if self._letters else None
 
     def _give_up(self, _: Any) -> trio.lowlevel.Abort:
         self._sleeper = None

@@ -8,7 +8,8 @@ import trio
 
 from callboard.actors.errors import Dropped, FatalToolError, ToolError
 from callboard.actors.events import Cause, Receipt
-from callboard.actors.host import LOGGER, Host, leaves, only_cancels
+from callboard.actors.host import LOGGER, Host
+from callboard.actors.pit import leaves, only_cancels
 from callboard.actors.plugin import Failed, Partial
 from callboard.actors.receipts import aborted_text
 

@@ -1,6 +1,6 @@
-"""Session: a mailbox, a phase, one running task; the only actor that appends to its log."""
+"""Session: a mailbox, a phase, one running turn; the only actor that appends to its log."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from callboard.actors.answered import Answered
 from callboard.actors.books import MODE, PARKED, QUEUE, TURN
 from callboard.actors.claim import first_claim, next_start
 from callboard.actors.dues import Dues, alarms_of, ask_plugins
+from callboard.actors.ending import Ending
 from callboard.actors.errors import Fenced, LogError, MailboxFull, SessionClosed
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import AbortRequested, Event, SessionOpened, StartKind, TurnEnded, TurnStarted
@@ -36,14 +37,12 @@ from callboard.actors.messages import (
     Withdraw,
     Withdrawn,
 )
-from callboard.actors.notices import Delta, DurabilityDelayed
+from callboard.actors.notices import Delta
 from callboard.actors.phase import Do, Phase, on
 from callboard.actors.stage import Stage
-from callboard.actors.turn import run_turn
+from callboard.actors.turn import Running
 from callboard.actors.view import Scene
 from callboard.actors.waiters import Waiters, turn_away
-
-STALL_RETRY_S = 1.0
 
 
 class Session:
@@ -56,10 +55,10 @@ class Session:
         "_answered",
         "_answering",
         "_dues",
+        "_ending",
         "_held",
         "_loaded",
-        "_next",
-        "_stalled",
+        "_running",
         "_stored",
         "_suspects",
         "_told",
@@ -92,10 +91,11 @@ class Session:
         self._dues = Dues(self.scene, alarms) if alarms else None
         self._waiters: Waiters | None = None
         self._answered = Answered()
-        self._next: Callable[[], Awaitable[None]] | None = None  # the task that gets the slot
+        self._running: Running | None = None  # what the slot holds: a turn,
+        self._ending: Ending | None = None  # or its end on the way to the disk
         self._answering: Ask | None = None
         self._told = 0  # ends of turns up to this one were told
-        self._stalled = self._loaded = self._held = False
+        self._loaded = self._held = False
         self._stored = opening is None
         self._suspects: frozenset[str] = frozenset()  # messages that were being claimed at the last crash
 
@@ -123,19 +123,19 @@ class Session:
                 await self.load()
             self._loaded = False  # a second run starts from the log
             self._wake_up()
-            while True:
-                if self._next is not None:
-                    await self._busy()
-                if self.phase is Phase.STOPPED:
-                    break
-                self._do(await self.mailbox.next())
+            while self.phase is not Phase.STOPPED:
+                letter = await self.mailbox.next()
+                if letter is not None:
+                    self._do(letter)
+                if self._running is not None and self._running.over:
+                    self._end_turn()
             await self._last_flush()
         finally:
             self._leave()
 
     async def load(self) -> None:
         """(Trio) Open the log, or read and repair it; `run` does so itself unless it was done before."""
-        self.phase, self.scene.window, self._next, self._stalled = Phase.STARTING, None, None, False
+        self.phase, self.scene.window = Phase.STARTING, None
         self.mailbox.discard(TaskDone)  # of the life before
         if self.opening is not None and not self._stored:
             opening.begin(self.log, self.opening, self.stage.now_ms())
@@ -160,40 +160,35 @@ class Session:
             self.log.watch(self._dues.arm)
         ended = self.log.last_end
         if ended is not None and ended.turn > self._told:
-            self.phase, self._next = Phase.ABORTING, partial(self._finish, ended)
+            self.phase = Phase.ABORTING
+            self._finish(ended)
         else:
             self._rest()
 
-    async def _busy(self) -> None:
-        """Run tasks, one after the other, while the mailbox is listened to."""
-        async with trio.open_nursery() as nursery:
-            while True:
-                if self._next is not None:
-                    nursery.start_soon(self._next)
-                    self._next = None
-                if self.phase in (Phase.IDLE, Phase.STOPPED):
-                    return
-                self._do(await self.mailbox.next())
+    def _end_turn(self) -> None:
+        """Close the turn's books, and wait for the disk before anybody hears of it."""
+        running, self._running = self._running, None
+        assert running is not None
+        try:
+            ended = running.end()
+        finally:
+            running.leave()
+        self._finish(ended)
 
-    async def _turn(self, start: StartKind) -> None:
-        await self._finish(await run_turn(self.scene, start))
+    def _finish(self, ended: TurnEnded) -> None:
+        self._ending = Ending(self.stage, self.log, ended, self._durable)
 
-    async def _finish(self, ended: TurnEnded) -> None:
-        """Wait for the disk however long it takes, say so when it takes too long, and only then report the end."""
-        late_s = trio.current_time() + self.stage.limits.flush_stall_s
-        while True:
-            with trio.CancelScope(deadline=float("inf") if self._stalled else late_s):
-                try:
-                    await self.log.flush()
-                    break
-                except LogError as error:
-                    LOGGER.warning("session %s: the end of turn %d is not durable: %s", self.id, ended.turn, error)
-                    await trio.sleep(STALL_RETRY_S)
-                    continue
-            self._stalled = True
-            self.stage.on_notice(DurabilityDelayed(self.id, ended.turn))
-        self._stalled = False
+    def _durable(self, ended: TurnEnded) -> None:
         self.mailbox.put(TaskDone(ended), urgent=True)
+
+    def _free(self) -> None:
+        """Nothing is in the slot any more: what was there is told to end, and reports nothing."""
+        running, self._running = self._running, None
+        ending, self._ending = self._ending, None
+        if running is not None:
+            running.leave()
+        if ending is not None:
+            ending.close()
 
     async def _last_flush(self) -> None:
         with trio.move_on_after(self.stage.limits.flush_stall_s):
@@ -211,6 +206,7 @@ class Session:
         if answering is not None:
             self._answering = None
             turn_away(answering, SessionClosed(f"session {self.id!r} crashed over this message."))
+        self._free()
         if self.phase is Phase.STOPPED:
             self.close()
 
@@ -248,6 +244,7 @@ class Session:
                 self._dues.rang()
             case TaskDone():
                 self.phase, self.scene.window = after, None
+                self._free()
                 self._ended(letter.ended)
         self._answering = None
         if self.phase is Phase.IDLE and not isinstance(letter, Await | Interrupt):
@@ -255,7 +252,7 @@ class Session:
 
     def _write(self, letter: Submit | ChildDone | Withdraw | ResumeQueue | SetMode) -> None:
         """Verbs that write: decide, append, and answer when it is durable."""
-        if self._stalled and isinstance(letter, Submit):
+        if isinstance(letter, Submit) and self._ending is not None and self._ending.stalled:
             detail = "the store does not confirm the end of the last turn"
             letter.reply(Refused("store_stalled", detail))
             if letter.ended is not None:
@@ -368,8 +365,9 @@ class Session:
         self.log.append(TurnStarted(number, start=start, started_ms=self.stage.now_ms()))
         if self._waiters is not None:
             self._waiters.taken((message.id for message in first_claim(self.log[QUEUE], start)), number)
-        self.scene.window = AbortWindow(self.stage.limits.abort_window_s, self._tell_children)
-        self.phase, self._next = Phase.RUNNING, partial(self._turn, start)
+        self.scene.window = AbortWindow(self.stage.timers, self.stage.limits.abort_window_s, self._tell_children)
+        self.phase = Phase.RUNNING
+        self._running = Running(self.scene, start, self.mailbox.nudge)
 
     def _next_start(self) -> StartKind | None:
         log = self.log

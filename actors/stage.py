@@ -14,6 +14,7 @@ from callboard.actors.model import Model, ToolSpec
 from callboard.actors.notices import AbandonedChanged, Notice
 from callboard.actors.plugin import Hook, Plugin
 from callboard.actors.store import Store
+from callboard.actors.timers import Timers
 from callboard.actors.tool import Tool
 
 
@@ -112,6 +113,7 @@ class Stage:
     can_drop: bool = False
     threads: trio.CapacityLimiter = attrs.field(init=False)
     abandoned: Abandoned = attrs.field(init=False)
+    timers: Timers = attrs.field(init=False)
     specs: tuple[ToolSpec, ...] = attrs.field(init=False)
     now_s: Callable[[], float] = attrs.field(init=False)
     pits: list[Any] = attrs.field(init=False, factory=list)  # where bodies ran and may run again, see host.py
@@ -121,5 +123,6 @@ class Stage:
         self.now_s = trio.lowlevel.current_clock().current_time
         offered = (tool for tool in self.tools.values() if tool.exposure in ("direct", "direct_model_only"))
         self.specs = tuple(tool.spec for tool in offered)
+        self.timers = Timers(self.nursery.start_soon)
         self.threads = trio.CapacityLimiter(self.limits.threads_max)
         self.abandoned = Abandoned(lambda runs_on, count: self.on_notice(AbandonedChanged(runs_on, count)))

@@ -1,5 +1,6 @@
-"""run_turn: steps until the model asks for no more tools, then the books, whatever happened on the way."""
+"""Running: steps until the model asks for no more tools, then the books, whatever happened on the way."""
 
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -25,51 +26,19 @@ from callboard.actors.events import (
     TurnReason,
 )
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
-from callboard.actors.host import Host, leaves
+from callboard.actors.host import Host
 from callboard.actors.intake import provider_label, take
 from callboard.actors.model import Model, Prompt, Reply
 from callboard.actors.notices import Delta
+from callboard.actors.pit import leaves
 from callboard.actors.plugin import Enter, Reject
 from callboard.actors.receipts import clean_text, ending_of, marker_text
 from callboard.actors.results import describe
 from callboard.actors.view import CallView, Scene
 
-# Turns of the loop that a body has after its window, when many windows end at once: it was told, but had no turn yet.
-LAST_ROUNDS_MAX = 3
 RETRIES_MAX = 2
 RETRY_FIRST_S = 0.5
 RETRY_MAX_S = 30.0
-
-
-async def run_turn(scene: Scene, start: StartKind) -> TurnEnded:
-    """Run the turn that is open on the log until it is owed nothing, and append its one TurnEnded.
-
-    Ends by itself, or by the window of `scene`; an exception is a bug of ours or of a plugin and leaves the turn open
-    for the repair. The work is hosted like a tool's, so that a model or a plugin that does not stop is left behind.
-    """
-    window = scene.window
-    assert window is not None
-    running = Running(scene, start)
-    work = Host(scene.stage, window, running.work, f"turn {scene.turn} of session {scene.log.session}")
-    work.start()
-    try:
-        with window.patience:
-            await work.wait()
-            if window.cause is not None:
-                await running.settle()
-        if window.patience.cancelled_caught:
-            for _ in range(LAST_ROUNDS_MAX):
-                await trio.lowlevel.cancel_shielded_checkpoint()
-        if window.cause is None and not work.has_value:
-            raise _crash(work)
-        if work.error is not None:
-            LOGGER.warning("%s failed while it was being aborted: %s", work.name, describe(work.error))
-        ended = running.end()
-        work.abandon()
-    finally:
-        work.desert()
-        running.leave()
-    return ended
 
 
 def _crash(work: Host) -> Exception:
@@ -92,9 +61,13 @@ class _Over:
 
 
 class Running:
-    """What one turn keeps between its steps."""
+    """The turn that is open on the log, until it is owed nothing. Its session calls `end` once it is `over`.
 
-    def __init__(self, scene: Scene, start: StartKind) -> None:
+    It ends by itself, or by the window of `scene`. The work is hosted like a tool's, so that a model or a plugin that
+    does not stop is left behind, and the turn has no other task: its session hears by `look`.
+    """
+
+    def __init__(self, scene: Scene, start: StartKind, look: Callable[[], None]) -> None:
         assert scene.window is not None
         self._scene, self._stage, self._log, self._start = scene, scene.stage, scene.log, start
         self._window = scene.window
@@ -114,6 +87,16 @@ class Running:
         self._model_s = 0.0
         self._unsaid: ModelSaid | None = None  # goes on the log together with the first calls it asks for
         self._over: StepEnded | None = None  # goes on the log together with what follows the step
+        name = f"turn {self._turn} of session {scene.log.session}"
+        self._work = Host(self._stage, self._window, self.work, name)
+        self._window.look = look
+        self._work.start()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is waited for: the work has ended, and in a window its calls too; or the window is over."""
+        window = self._window
+        return window.over or (self._work.ended and (window.cause is None or not window.asked))
 
     async def work(self) -> None:
         """The steps, until they are done or cancelled with the window's scope."""
@@ -296,13 +279,10 @@ class Running:
         self._over = StepEnded(self._turn, step, overhead_s)
         self._batch = None
 
-    async def settle(self) -> None:
-        """The window is open: let the tools end, as long as it has patience."""
-        if self._batch is not None:
-            await self._batch.settle()
-
     def leave(self) -> None:
-        """Whatever happens to this task: its tools are told to end, its views are over, its work writes no more."""
+        """Whatever happens: its work and its tools are told to end, its views are over, its work writes no more."""
+        self._window.close()
+        self._work.desert()
         if self._batch is not None:
             self._batch.leave()
         self._scene.epoch += 1
@@ -310,8 +290,21 @@ class Running:
         self._scene = self._stage = self._log = over
 
     def end(self) -> TurnEnded:
-        """Close the books in one piece: results, step, marker, TurnEnded."""
-        cause = self._window.cause
+        """Append the turn's one TurnEnded, and leave behind what has not ended.
+
+        An exception is a bug of ours or of a plugin and leaves the turn open for the repair.
+        """
+        work, window = self._work, self._window
+        if window.cause is None and not work.has_value:
+            raise _crash(work)
+        if work.error is not None:
+            LOGGER.warning("%s failed while it was being aborted: %s", work.name, describe(work.error))
+        ended = self._close_books(window.cause)
+        work.abandon()
+        return ended
+
+    def _close_books(self, cause: Cause | None) -> TurnEnded:
+        """In one piece: results, step, marker, TurnEnded."""
         if cause is not None or self._error is not None:
             self._keep_partial()
             if self._batch is not None:
@@ -331,7 +324,6 @@ class Running:
     def _ended(self, cause: Cause | None) -> TurnEnded:
         window, turn = self._window, self._log[TURN]
         reason: TurnReason = "aborted" if cause is not None else "blocked" if self._blocked else "completed"
-        told = self._batch is not None and self._batch.told
         first = self._first_token_s
         return TurnEnded(
             turn=self._turn,
@@ -351,7 +343,7 @@ class Running:
             truncated=turn.truncated,
             kind=turn.kind,
             abort_s=None if cause is None else self._stage.now_s() - window.opened_s,
-            ending=None if cause is None else ending_of(tuple(r.receipt for r in turn.receipts), told),
+            ending=None if cause is None else ending_of(tuple(r.receipt for r in turn.receipts), window.told),
         )
 
     def _open_steps(self) -> int:

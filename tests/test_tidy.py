@@ -49,7 +49,7 @@ TABLES = Tables(
         "runtime/guest.py:Guest._run": "an actor that raises is an outcome, caught in this one place",
         "runtime/supervisor.py:Supervisor._ask": "a child whose polite stop fails is cancelled instead",
         "actors/host.py:Host._run": "the host of a tool call: what a tool raises must not reach the runtime's nursery",
-        "actors/host.py:Pit.run": "the same for what trio raises after the tool's task ended",
+        "actors/pit.py:Pit.run": "the same for what trio raises after the tool's task ended",
         "actors/host.py:Beside.run": "the same for a task that a plugin starts beside the session",
         "actors/dispatch.py:Batch._body": "a tool's own code may raise anything while it looks at a call",
         "actors/dispatch.py:run_in_place": "a plain tool on Trio's loop: what it raises is its result",
@@ -65,6 +65,7 @@ TABLES = Tables(
     },
     # Where a cancellation may end without being raised again: path:function -> why.
     cancelled_ends={
+        "actors/pit.py:Pit._body": "the outermost frame of a task: nobody is left to miss it",
         "runtime/guest.py:Guest._watch": "the guard: each cancellation asks it to end the guest, and it does",
         "examples/interrupt.py:stubborn": "shows what becomes of a tool that does this",
     },

@@ -1,0 +1,56 @@
+"""Ending: waits for the disk that holds the end of a turn, however long, and says so when it takes too long."""
+
+from collections.abc import Callable
+
+import trio
+
+from callboard.actors.eventlog import LOGGER, EventLog
+from callboard.actors.events import TurnEnded
+from callboard.actors.notices import DurabilityDelayed
+from callboard.actors.stage import Stage
+from callboard.actors.timers import Timer
+
+STALL_RETRY_S = 1.0
+
+
+class Ending:
+    """A turn that is over but for its flush. `done` is told once when its end is durable, maybe before this is made."""
+
+    __slots__ = ("_done", "_ended", "_late", "_log", "_retry", "_stage", "stalled")
+
+    def __init__(self, stage: Stage, log: EventLog, ended: TurnEnded, done: Callable[[TurnEnded], None]) -> None:
+        self._stage, self._log, self._ended = stage, log, ended
+        self._done: Callable[[TurnEnded], None] | None = done
+        self._late: Timer | None = None
+        self._retry: Timer | None = None
+        self.stalled = False  # it was said that the disk takes too long
+        self._ask()
+        if self._done is not None:
+            self._late = stage.timers.at(trio.current_time() + stage.limits.flush_stall_s, self._say)
+
+    def close(self) -> None:
+        """Nobody waits any more; harmless when repeated."""
+        self._done = None
+        for timer in (self._late, self._retry):
+            if timer is not None:
+                timer.cancel()
+
+    def _say(self) -> None:
+        self.stalled = True
+        self._stage.on_notice(DurabilityDelayed(self._log.session, self._ended.turn))
+
+    def _ask(self) -> None:
+        if self._done is not None:
+            self._log.when_durable(self._answered)
+
+    def _answered(self, error: Exception | None) -> None:
+        done = self._done
+        if done is None:
+            return
+        if error is None:
+            self.close()
+            done(self._ended)
+            return
+        turn, session = self._ended.turn, self._log.session
+        LOGGER.warning("session %s: the end of turn %d is not durable: %s", session, turn, error)
+        self._retry = self._stage.timers.at(trio.current_time() + STALL_RETRY_S, self._ask)
