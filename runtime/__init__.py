@@ -6,6 +6,7 @@ clock        the wall clock, the steady clock, and virtual time for a whole runt
 crossing     what crosses the border between asyncio and Trio
 guest        one Trio run in the host's loop, and the two crossings
 lag          how late both loops wake
+garbage      when garbage is collected, and what is kept out of it
 waiting      one answer, waited for from either loop
 children     how a supervised child is described and how it ended
 supervisor   starts children, restarts them, gives up loudly

@@ -41,6 +41,7 @@ from callboard.runtime.arguments import (
 from callboard.runtime.assembly import assemble, tree_limits_of
 from callboard.runtime.clock import Wall
 from callboard.runtime.config import RuntimeConfig
+from callboard.runtime.garbage import GarbageKeeper
 from callboard.runtime.ground import Ground, Parts
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lag import LagProbes
@@ -53,6 +54,7 @@ T = TypeVar("T")
 
 LOGGER = logging.getLogger("callboard")
 NOT_YET = ("new", "opening")
+RESTING = ("idle", "passivated", "stopped")
 POLITE_FACTOR = 0.6  # of `shutdown_s`: so long a session may take to end by itself when the runtime closes
 
 
@@ -96,6 +98,7 @@ class Runtime:
         self._ground = Ground(parts, self._set_alarm, self._snapshot)
         self._phase: Literal["new", "opening", "open", "closing", "closed"] = "new"
         self._closing: asyncio.Task[None] | None = None
+        self._garbage: GarbageKeeper | None = None
         self._left: tuple[str, ...] = ()
 
     @property
@@ -159,6 +162,9 @@ class Runtime:
         self._rooted = ground.guest.start(self._root.run)
         self._probes = LagProbes(ground.guest, ground.notice)
         self._probes.start()
+        if self.config.runtime.gc_policy == "manage":
+            self._garbage = GarbageKeeper(ground.guest.loop, self._busy)
+            self._garbage.start()
 
     async def close(self) -> None:
         """Stop every session, flush, end; bounded by `shutdown_s`. What still lives is named in `left` and the log.
@@ -176,6 +182,8 @@ class Runtime:
     async def _close(self) -> None:
         ends_s = self._ground.guest.loop.time() + self.config.runtime.shutdown_s
         self._probes.stop()
+        if self._garbage is not None:
+            self._garbage.stop()
         left: tuple[str, ...] = ()
         try:
             left = await self._sessions.end(ends_s)
@@ -289,6 +297,10 @@ class Runtime:
 
     def _snapshot(self) -> Snapshot:
         return self._sessions.snapshot() if self._phase in ("open", "closing") else Snapshot()
+
+    def _busy(self) -> bool:
+        """Whether a turn runs, or a session is being read: not all of them rest."""
+        return any(count for phase, count in self._snapshot().phases.items() if phase not in RESTING)
 
     def metrics_text(self, accept: str = "") -> str:
         """The exposition as text: Prometheus text, or OpenMetrics when `accept` asks for it; after the end too."""

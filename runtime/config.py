@@ -36,7 +36,11 @@ def _port(instance: object, attribute: "attrs.Attribute[Any]", value: int) -> No
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """[runtime]: the bounds of sessions; seconds."""
+    """[runtime]: the bounds of sessions; seconds.
+
+    `gc_policy` is about the whole process: "manage" keeps full garbage collections out of the way of interrupts,
+    "leave" changes nothing. The command line manages unless it is told to leave, an embedded runtime leaves.
+    """
 
     abort_window_s: float = attrs.field(default=ABORT_WINDOW_S, validator=_at_least(0.001))
     mailbox_max: int = attrs.field(default=1024, validator=_at_least(1))
@@ -47,6 +51,7 @@ class Bounds:
     threads_max: int = attrs.field(default=64, validator=_at_least(1))
     threads_abandoned_max: int = attrs.field(default=32, validator=_at_least(1))
     keep_partial_text: bool = True
+    gc_policy: Literal["manage", "leave"] | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
 
+import attrs
 from platformdirs import user_data_dir
 
 from callboard.actors.errors import CallboardError
@@ -79,7 +80,7 @@ def _command(argv: Sequence[str]) -> int:
         return bench(argv[1:])
     options = parser().parse_args(argv)
     _log_at(options.log_level)
-    config = RuntimeConfig() if options.config is None else load_config(options.config)
+    config = _alone(RuntimeConfig() if options.config is None else load_config(options.config))
     match options.command:
         case "demo":
             return demo(standard_output(os.environ))
@@ -87,6 +88,13 @@ def _command(argv: Sequence[str]) -> int:
             return run(_run_options(options, config), standard_output(os.environ))
         case _:
             return log(_log_options(options, config), standard_output(os.environ, threaded=False))
+
+
+def _alone(config: RuntimeConfig) -> RuntimeConfig:
+    """The settings of a process that does nothing else: its garbage is managed unless the file says to leave it."""
+    if config.runtime.gc_policy is not None:
+        return config
+    return attrs.evolve(config, runtime=attrs.evolve(config.runtime, gc_policy="manage"))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -39,6 +39,26 @@ class Span:
         return {f"us_{name}": self.wall_s / count * 1e6, f"cpu_us_{name}": self.cpu_s / count * 1e6}
 
 
+class Pauses:
+    """The longest garbage collection within a block, in milliseconds: a pause of both loops."""
+
+    def __init__(self) -> None:
+        self.max_ms = self._begun_s = 0.0
+
+    def __enter__(self) -> Self:
+        gc.callbacks.append(self._told)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._told)
+
+    def _told(self, phase: str, _: object) -> None:
+        if phase == "start":
+            self._begun_s = now_s()
+        else:
+            self.max_ms = max(self.max_ms, (now_s() - self._begun_s) * 1e3)
+
+
 def at(values: Sequence[float], percent: float) -> float:
     """A percentile of values."""
     ordered = sorted(values)

@@ -9,11 +9,12 @@ import trio
 from callboard.actors import Reply
 from callboard.actors.model import Prompt
 from callboard.runtime import open_runtime
+from callboard.runtime.garbage import PROCESS
 
 from .floor_actors import idle, waiting
-from .measure import Span, collection_ms, now_s, resident_bytes, settle
+from .measure import Pauses, Span, collection_ms, now_s, resident_bytes, settle
 from .row import Figures, Goal, Row
-from .sides import add
+from .sides import add, with_gc
 
 AT_ONCE = 100
 BEGIN_S_MAX = 30.0
@@ -46,7 +47,7 @@ def _left_open(main: Any) -> Figures:
 
 
 async def _idle(sessions: int) -> Figures:
-    rt = await open_runtime(model=Silent(), tools=[add]).start()
+    rt = await open_runtime(with_gc("manage"), model=Silent(), tools=[add]).start()
     await rt.create()
 
     async def begin(count: int) -> None:
@@ -54,7 +55,10 @@ async def _idle(sessions: int) -> Figures:
 
     figures = await _held(begin, sessions)
     assert len(rt.sessions()) == sessions + 1
-    return figures
+    with Pauses() as all_at_once:
+        PROCESS.look(idle=True)
+    PROCESS.leave()
+    return {**figures, "idle_collection_ms": all_at_once.max_ms, "left_collection_ms": collection_ms()}
 
 
 def idle_floor(sessions: int) -> Figures:
@@ -113,7 +117,7 @@ async def _held(begin: Callable[[int], Awaitable[None]], sessions: int) -> dict[
     """Figures of so many sessions, begun some at a time and held."""
     settle()
     before = resident_bytes()
-    with Span() as span:
+    with Span() as span, Pauses() as pauses:
         for _ in range(sessions // AT_ONCE):
             await begin(AT_ONCE)
     settle()
@@ -122,6 +126,7 @@ async def _held(begin: Callable[[int], Awaitable[None]], sessions: int) -> dict[
         "cpu_us_spawn": span.cpu_s / sessions * 1e6,
         "us_spawn": span.wall_s / sessions * 1e6,
         "kb_each": held / sessions / 1024,
+        "pause_max_ms": pauses.max_ms,
         "full_collection_ms": collection_ms(),
     }
 
@@ -133,7 +138,7 @@ ROWS = (
         "10,000 idle sessions: to start one, to hold one, to collect garbage beside them",
         idle_sessions,
         idle_floor,
-        SHOWN,
+        (*SHOWN, "pause_max_ms", "idle_collection_ms", "left_collection_ms"),
         {"sessions": 10_000},
         {"sessions": 200},
         {"cpu_us_spawn": Goal(1.9, 60), "kb_each": Goal(1.4, 6.5), "full_collection_ms": Goal(0.3, 20)},

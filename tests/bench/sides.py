@@ -4,13 +4,14 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import trio
 
 from callboard.actors import Call, Reply, TurnEnded, Usage, tool
 from callboard.actors.model import Prompt, Say
-from callboard.runtime import open_runtime
+from callboard.runtime import RuntimeConfig, open_runtime
+from callboard.runtime.config import Bounds
 
 CALLS_MAX = 10
 STEPS_MAX = CALLS_MAX + 1
@@ -33,6 +34,14 @@ class Instant:
         if reply.text:
             say(reply.text)
         return reply
+
+
+GcPolicy: TypeAlias = Literal["manage", "leave"]
+
+
+def with_gc(gc_policy: GcPolicy) -> RuntimeConfig:
+    """Settings of a runtime whose process manages its garbage, or leaves it."""
+    return RuntimeConfig(runtime=Bounds(gc_policy=gc_policy))
 
 
 def script(calls: int = CALLS_MAX) -> list[Reply]:
