@@ -91,7 +91,7 @@ class AbortWindow:
             return False
         self.cause = cause
         self.opened_s = trio.current_time()
-        self._timer = self._timers.at(self.opened_s + self.window_s, self._end)
+        self._timer = self._timers.at(self.opened_s + self.window_s, self._end, patient=True)
         if self.on_open is not None:
             self.on_open()
         self.interrupted.set()

@@ -7,22 +7,22 @@ at once that is a third of what their ends cost.
 import heapq
 import itertools
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
-# Rounds of the scheduler between the time and the call. When many windows end at once, a body that was told in time may
-# have had no turn since: it has it now.
+# Rounds of the scheduler between the time and a patient call. When many windows end at once, a body that was told in
+# time may have had no turn since: it has it now.
 LAST_ROUNDS_MAX = 3
 
 
 class Timer:
     """One call that is due; `cancel` it when it is not wanted any more."""
 
-    __slots__ = ("_timers", "fn")
+    __slots__ = ("_timers", "fn", "patient")
 
-    def __init__(self, timers: "Timers", fn: Callable[[], None]) -> None:
-        self._timers = timers
+    def __init__(self, timers: "Timers", fn: Callable[[], None], *, patient: bool) -> None:
+        self._timers, self.patient = timers, patient
         self.fn: Callable[[], None] | None = fn
 
     def cancel(self) -> None:
@@ -45,9 +45,9 @@ class Timers:
     def __len__(self) -> int:
         return self._wanted
 
-    def at(self, due_s: float, fn: Callable[[], None]) -> Timer:
-        """Call `fn` at `due_s` or soon after, in the order of times."""
-        timer = Timer(self, fn)
+    def at(self, due_s: float, fn: Callable[[], None], *, patient: bool = False) -> Timer:
+        """Call `fn` at `due_s` or soon after, in the order of times; a patient one some rounds later."""
+        timer = Timer(self, fn, patient=patient)
         heapq.heappush(self._heap, (due_s, next(self._numbers), timer))
         self._wanted += 1
         if self._scope is None:
@@ -70,16 +70,23 @@ class Timers:
             assert self._scope is not None
             with self._scope:
                 await trio.sleep_forever()
-            for _ in range(LAST_ROUNDS_MAX):
-                await trio.lowlevel.cancel_shielded_checkpoint()
-            self._call_due(trio.current_time())
+            await self._call_due()
             self._scope = trio.CancelScope(deadline=self._heap[0][0] if self._heap else math.inf)
 
-    def _call_due(self, now_s: float) -> None:
-        due = []
+    async def _call_due(self) -> None:
+        """What one of them asks for comes later, however late it is: others have their turn before."""
+        due, now_s = list[Timer](), trio.current_time()
         while self._heap and self._heap[0][0] <= now_s:
             due.append(heapq.heappop(self._heap)[2])
-        for timer in due:  # what one of them asks for comes later, however late it is: others have their turn before
+        patient = [timer for timer in due if timer.patient]
+        self._call(timer for timer in due if not timer.patient)
+        if patient:
+            for _ in range(LAST_ROUNDS_MAX):
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            self._call(patient)
+
+    def _call(self, timers: Iterable[Timer]) -> None:
+        for timer in timers:
             fn, timer.fn = timer.fn, None
             if fn is not None:
                 self._wanted -= 1

@@ -30,17 +30,17 @@ GUARDED = {
 
 # What a step of `sides.script` may do at most, in the mean over a turn; lower it whenever the code does less.
 STEP_MAX = {
-    "tasks": 1.1,
-    "task_steps": 3.2,
-    "rounds": 3.2,
-    "scopes": 0.5,
+    "tasks": 1.0,
+    "task_steps": 3.0,
+    "rounds": 3.0,
+    "scopes": 0.1,
     "appends": 3.3,
-    "flushes": 1.0,
+    "flushes": 0.9,
     "store_appends": 3.3,
     "store_syncs": 1.1,
     "now_ms": 5.5,
-    "loop_rounds": 3.3,
-    "loop_handles": 3.5,
+    "loop_rounds": 3.1,
+    "loop_handles": 3.3,
 }
 DISK_STEP_MAX = {**STEP_MAX, "commits": 1.1}
 

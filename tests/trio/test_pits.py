@@ -6,6 +6,7 @@ from typing import Any
 import trio
 
 from callboard.actors.events import Call, ToolReturned
+from callboard.actors.messages import Interrupt
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.testing import ScriptedModel, open_lab
 from callboard.actors.tool import tool
@@ -148,3 +149,62 @@ async def test_number_of_idle_places_is_bounded():
         await session.run("go")
         await trio.sleep(1)
         assert trio.lowlevel.current_statistics().tasks_living < 300
+
+
+async def test_place_ends_with_the_runtime_while_a_body_runs():
+    """When the runtime's nursery is cancelled under a body, neither the body nor its place stays behind."""
+    before = trio.lowlevel.current_statistics().tasks_living
+    with trio.move_on_after(5) as scope:
+        async with open_lab(ScriptedModel([Reply(calls=[call("unlimited", seconds=50)])]), tools=TOOLS) as lab:
+            await (await lab.session()).submit("go")
+            await trio.sleep_forever()
+    assert (True, before) == (scope.cancelled_caught, trio.lowlevel.current_statistics().tasks_living)
+
+
+async def test_interrupted_turn_leaves_no_task_behind():
+    """A session whose turn was interrupted rests with its one task; no place of an interrupted tool is kept."""
+    replies = [Reply(calls=[call("unlimited", seconds=50)]), Reply("done")]
+    async with open_lab(ScriptedModel(replies), tools=TOOLS) as lab:
+        session = await lab.session()
+        await session.submit("go")
+        await trio.sleep(1)
+        await session.interrupt()
+        await session.wait_idle()
+        await trio.sleep(1)
+        kept = sorted(task.name.split(" ")[0] for task in lab.stage.nursery.child_tasks)
+        assert (1, 1) == (len(lab.stage.pits), sum(name == "host" for name in kept))
+        assert (await session.run("more")).last_message == "done"
+
+
+class Woken(trio.abc.Instrument):
+    """Counts how often a task runs, and how many are begun."""
+
+    def __init__(self) -> None:
+        self.steps = self.begun = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A task runs to its next wait."""
+        self.steps += 1
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        """A task was made."""
+        self.begun += 1
+
+
+async def test_an_interrupt_wakes_few_tasks():
+    """The session twice, the turn and the tool once each, the tool's place twice; no task is made for it."""
+    async with open_lab(ScriptedModel([Reply(calls=[call("unlimited", seconds=50)])]), tools=TOOLS) as lab:
+        first, session = await lab.session("first"), await lab.session()
+        await first.submit("go")
+        await session.submit("go")
+        await trio.sleep(1)
+        await first.interrupt()  # the first window of a runtime starts its timers
+        await trio.sleep(1)
+        woken = Woken()
+        trio.lowlevel.add_instrument(woken)
+        session.actor.tell(Interrupt())
+        while session.actor.phase.value != "idle":
+            await trio.lowlevel.checkpoint()
+            woken.steps -= 1  # this task
+        trio.lowlevel.remove_instrument(woken)
+        assert (0, True) == (woken.begun, woken.steps <= 6)
