@@ -124,7 +124,7 @@ async def test_set_mode():
         assert ModeAnswer("committed") == await s.set_mode("plan")
         assert s.state()["plan_mode"]["active"]
         await s.submit("go")
-        await until(lambda: s.state()["phase"] == "running")
+        await until(lambda: s.state()["phase"] == "running" and not s.state()["queue"])  # its step has begun
         assert ModeAnswer("queued") == await s.set_mode("default")
         assert ModeAnswer("cancelled") == await s.set_mode("plan")
         await s.wait_idle()
