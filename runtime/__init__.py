@@ -4,6 +4,7 @@ Read in this order:
 
 clock        the wall clock, the steady clock, and virtual time for a whole runtime
 crossing     what crosses the border between asyncio and Trio
+rounds       who calls Trio's rounds, and where a guest sleeps
 guest        one Trio run in the host's loop, and the two crossings
 lag          how late both loops wake
 garbage      when garbage is collected, and what is kept out of it

@@ -30,6 +30,7 @@ from callboard.runtime.crossing import (
     own_error,
     program_end,
 )
+from callboard.runtime.rounds import Rounds
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ class Guest:
         self._end_by_s = math.inf  # on the loop's clock; after it nobody waits for the end any more
         self._live: set[Spawned] = set()
         self._asked: set[asyncio.Task[Any]] = set()  # asyncio itself holds tasks only weakly
-        self._last_tick: Callable[[], object] | None = None
+        self._rounds = Rounds(loop, plain=clock is not None)
 
     # -- one run per thread ------------------------------------------------------------------------------------------
 
@@ -154,8 +155,8 @@ class Guest:
     def _begin(self) -> None:
         trio.lowlevel.start_guest_run(
             self._main,
-            run_sync_soon_threadsafe=self._tick_from_thread,
-            run_sync_soon_not_threadsafe=self._tick_soon,
+            run_sync_soon_threadsafe=self.run_soon,
+            run_sync_soon_not_threadsafe=self._rounds.soon,
             done_callback=self._finished,
             host_uses_signal_set_wakeup_fd=True,
             clock=self._clock,
@@ -194,18 +195,9 @@ class Guest:
         await asyncio.wait((self.over,), timeout=bound_s)
         return () if self.over.done() else self.living() or ("its own main task",)
 
-    def _tick_soon(self, tick: Callable[[], object]) -> None:
-        self._last_tick = tick  # keeps a stranded run whole, so that it is found instead of collected
-        self.loop.call_soon(tick)
-
-    def _tick_from_thread(self, tick: Callable[[], object]) -> None:
-        self._last_tick = tick
-        self.run_soon(tick)
-
     def _finished(self, outcome: Any) -> None:
         """(Trio) The run is over; what it still owed is resolved, also when it died."""
         self._ending = True
-        self._last_tick = None
         error: BaseException | None = getattr(outcome, "error", None)
         gone = CANCELLED
         if error is not None and not self._raised_in_loop(error):

@@ -318,16 +318,16 @@ async def test_a_task_that_ignores_its_cancel_is_left():
 
 async def test_a_left_task_does_not_hold_virtual_time():
     """With a virtual clock the bound passes too, because a cancelled ask is no open crossing."""
-    release = asyncio.Event()
+    release, scope = asyncio.Event(), trio.CancelScope()
 
     async def stubborn():
+        scope.cancel()
         while not release.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await release.wait()
 
     async def actor(guest):
-        with trio.CancelScope() as scope:
-            scope.cancel()
+        with scope:
             await guest.ask_host(stubborn)
         return trio.current_time()
 
