@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import attrs
 import trio
-import trio.testing
 
 from callboard.actors.books import BUILT_IN
 from callboard.actors.codec import Codec
@@ -276,6 +275,10 @@ def seeded_run(scenario: Callable[[], Awaitable[None]], seeds: Iterable[int]) ->
 
     A failure is raised with a note that says its seed. Trio's scheduler is restored afterwards.
     """
+    from trio import (
+        testing,
+    )  # brings pytest along where there is one: 0.2 s that no other use of this module should pay
+
     run: Any = trio._core._run  # the scheduler's random order has no public switch
     before, state = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate()
     count = 0
@@ -285,7 +288,7 @@ def seeded_run(scenario: Callable[[], Awaitable[None]], seeds: Iterable[int]) ->
             run._r.seed(seed)
             random.seed(seed)
             try:
-                trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+                trio.run(scenario, clock=testing.MockClock(autojump_threshold=0))
             except BaseException as error:
                 error.add_note(f"with seed {seed}: repeat it with seeded_run({scenario.__name__}, [{seed}])")
                 raise

@@ -1,8 +1,9 @@
 """Rounds: who calls Trio's rounds, and where a guest sleeps. Knows private names of trio's guest mode; see `usable`.
 
-Trio as it comes hands each sleep to a thread and takes a turn of the host loop for each round. Here the host loop watches
-Trio's own selector, so that a sleep costs no thread (asyncio to Trio and back: 69 us, then 27), and short rounds share a
-turn of the loop (12 us less for each). Where trio looks different, or the loop cannot watch, all is as it comes.
+Trio as it comes hands each sleep to a thread, and takes a turn of the host loop and looks at its selector for each
+round. Here the host loop watches Trio's selector, so that a sleep costs no thread (there and back: 69 us, then 27), and
+short rounds share a turn of the loop and a look (12 us less for each). Where trio looks different, or the loop cannot
+watch, all is as it comes.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ Tick: TypeAlias = Callable[[], object]
 
 ROUNDS_S_MAX = 0.0002  # real seconds of rounds in one turn of the host loop: asyncio waits no longer for its own
 SLEEP_S_MAX = 3_600.0  # a sleep is looked at again after this long, also when nothing is due
-_NO_EVENTS: outcome.Outcome[Any] = outcome.Value([])
+_OVER = float("inf")  # no sleep of trio's is so long
 _FIELDS = ("runner", "unrolled_run_gen", "unrolled_run_next_send", "done_callback")
 _RUNNER_FIELDS = ("io_manager", "guest_tick_scheduled", "main_task_outcome")
 
@@ -59,36 +60,40 @@ class Rounds:
     def _turn(self) -> None:
         """Rounds, as long as Trio has something to do and they are short."""
         state, until_s = self._state, steady_s() + ROUNDS_S_MAX
-        while self._round(state):
-            if steady_s() >= until_s:
-                self._loop.call_soon(self._turn)
-                return
-        self._busy = False
-
-    def _round(self, state: Any) -> bool:
-        """One round; whether another may follow at once."""
-        runner, library = state.runner, sniffio.thread_local
+        library = sniffio.thread_local
         before, library.name = library.name, "trio"
+        try:
+            while (sleep_s := self._round(state)) <= 0 and steady_s() < until_s:
+                state.unrolled_run_next_send = outcome.Value([])  # nothing of its selector; an outcome serves once
+        finally:
+            library.name = before
+        if sleep_s < _OVER:
+            self._rest(state, sleep_s)
+
+    def _round(self, state: Any) -> float:
+        """One round; how long Trio may sleep after it."""
         try:
             sleep_s: float = state.unrolled_run_next_send.send(state.unrolled_run_gen)
         except StopIteration:
             self._end()
-            state.done_callback(runner.main_task_outcome)
-            return False
+            state.done_callback(state.runner.main_task_outcome)
         except trio.TrioInternalError as error:
             self._end()
             state.done_callback(outcome.Error(error))
-            return False
-        finally:
-            library.name = before
-        events = outcome.capture(runner.io_manager.get_events, 0)
-        state.unrolled_run_next_send = events
+        else:
+            return sleep_s
+        return _OVER
+
+    def _rest(self, state: Any, sleep_s: float) -> None:
+        """Let the host loop do what it has, or sleep."""
+        runner = state.runner
+        events = state.unrolled_run_next_send = outcome.capture(runner.io_manager.get_events, 0)
         if sleep_s <= 0 or isinstance(events, outcome.Error) or events.value:
-            return True
-        runner.guest_tick_scheduled = False
+            self._loop.call_soon(self._turn)
+            return
+        self._busy = runner.guest_tick_scheduled = False
         if sleep_s < SLEEP_S_MAX:
             self._timer = self._loop.call_later(sleep_s, self._wake)
-        return False
 
     def _wake(self) -> None:
         """Trio's selector has something, or the sleep is over."""

@@ -16,6 +16,11 @@ from callboard.runtime.rounds import ROUNDS_S_MAX, usable
 OPEN = Path("/proc/self/fd")
 
 
+def opened():
+    """How many descriptors this program has."""
+    return len(list(OPEN.iterdir()))
+
+
 @contextlib.asynccontextmanager
 async def entered():
     """A guest run, left at the end."""
@@ -41,7 +46,7 @@ async def test_a_readable_socket_wakes_trio():
     async with entered() as guest:
         left, right = socket.socketpair()
         with left, right:
-            left.setblocking(False)
+            left.settimeout(0)
             waited = guest.start(trio.lowlevel.wait_readable, left)
             await asyncio.sleep(0.01)
             right.send(b"x")
@@ -87,11 +92,11 @@ async def test_nothing_is_left_open():
     """Runs that began and ended leave no descriptor and no watcher behind."""
     async with entered():
         pass
-    before = len(list(OPEN.iterdir()))
+    before = opened()
     for _ in range(20):
         async with entered() as guest:
             await guest.start(trio.sleep, 0.001)
-    assert len(list(OPEN.iterdir())) == before
+    assert opened() == before
 
 
 @pytest.mark.parametrize("state", [None, object(), types.SimpleNamespace(runner=None)])
