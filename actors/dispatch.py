@@ -100,7 +100,10 @@ class Batch:
             waiting = [entry for entry in waiting if not entry.ready]
         if waiting:
             await self._admit(waiting)
-            await _each(self._body, waiting)
+            if len(waiting) == 1:
+                await self._body(waiting[0])
+            else:
+                await _each(self._body, waiting)
 
     def _look_up(self, entry: Entry) -> None:
         name = entry.call.name
@@ -133,7 +136,8 @@ class Batch:
 
     async def _admit(self, entries: list[Entry]) -> None:
         """ToolCalled for all of them in one write, and one flush when any has an effect."""
-        await self._stop_if_aborted()
+        if self._window.cause is not None:
+            await trio.lowlevel.checkpoint()  # a wait that was over already does not see the cancellation
         now_s, now_ms = self._stage.now_s(), self._stage.now_ms()
         called: list[Event] = []
         effects = False
@@ -150,16 +154,12 @@ class Batch:
         for entry in entries:
             entry.guarded = self._is_control(entry)
 
-    async def _stop_if_aborted(self) -> None:
-        """A wait that was over already does not see the cancellation; from here on a body would run."""
-        if self._window.cause is not None:
-            await trio.lowlevel.checkpoint()
-
     def _is_control(self, entry: Entry) -> bool:
         return entry.tool is not None and entry.tool.control
 
     async def _body(self, entry: Entry) -> None:
-        await self._stop_if_aborted()
+        if self._window.cause is not None:
+            await trio.lowlevel.checkpoint()  # as in `_admit`; from here on a body would run
         tool = entry.tool
         assert tool is not None
         kind = ThreadView if tool.runs_on == "thread" else CallView

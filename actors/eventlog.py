@@ -243,9 +243,11 @@ class EventLog:
         if error is None:
             self.durable = max(self.durable, target)
             self._deliver()
-        due = [done for at, done in self._waiting if at <= target]
-        self._waiting = [(at, done) for at, done in self._waiting if at > target]
-        for done in due:
+        due, self._waiting = self._waiting, []
+        if due and due[-1][0] > target:  # they are in order
+            self._waiting = [one for one in due if one[0] > target]
+            del due[len(due) - len(self._waiting) :]
+        for _, done in due:
             done(error)
         if (self._waiting or (self._nudged and error is None)) and not self._syncing:
             self._sync()

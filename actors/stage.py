@@ -115,6 +115,8 @@ class Stage:
     abandoned: Abandoned = attrs.field(init=False)
     timers: Timers = attrs.field(init=False)
     specs: tuple[ToolSpec, ...] = attrs.field(init=False)
+    gates: tuple[Plugin, ...] = attrs.field(init=False)  # the plugins that take part before each step
+    writers: tuple[Plugin, ...] = attrs.field(init=False)  # those with a section in the prompt
     now_s: Callable[[], float] = attrs.field(init=False)
     pits: list[Any] = attrs.field(init=False, factory=list)  # where bodies ran and may run again, see host.py
 
@@ -124,5 +126,7 @@ class Stage:
         offered = (tool for tool in self.tools.values() if tool.exposure in ("direct", "direct_model_only"))
         self.specs = tuple(tool.spec for tool in offered)
         self.timers = Timers(self.nursery.start_soon)
+        self.gates = tuple(plugin for plugin in self.plugins if plugin.before_step is not None)
+        self.writers = tuple(plugin for plugin in self.plugins if plugin.prompt_section is not None)
         self.threads = trio.CapacityLimiter(self.limits.threads_max)
         self.abandoned = Abandoned(lambda runs_on, count: self.on_notice(AbandonedChanged(runs_on, count)))

@@ -154,9 +154,8 @@ class Running:
         queue = self._log[QUEUE]
         offered: Queue = first_claim(queue, self._start) if step == 1 else later_claim(queue)
         entering = offered
-        for plugin in self._stage.plugins:
-            if plugin.before_step is None:
-                continue
+        for plugin in self._stage.gates:
+            assert plugin.before_step is not None
             with CallView(self._scene) as view:
                 decision = await plugin.before_step(view, entering)
             if isinstance(decision, Reject):
@@ -175,6 +174,8 @@ class Running:
 
     def _still_queued(self, offered: Queue, entering: Queue) -> tuple[Queue, Queue]:
         """The same without what was withdrawn while the plugins were asked."""
+        if not offered:
+            return offered, entering
         left = self._log[QUEUE]
         gone = {message.id for message in offered if message not in left}
         if not gone:
@@ -185,12 +186,13 @@ class Running:
         )
 
     def _claim(self, claimed: Queue, entering: Queue, *then: Event) -> None:
-        events = list(self._mode_commit()) if then else []
+        events: list[Event] = [] if self._over is None else [self._over]
+        if then:
+            events.extend(self._mode_commit())
         if claimed or entering:
             ids = tuple(message.id for message in claimed)
             events.append(MessagesClaimed(ids, None if entering == claimed else entering))
-        over = () if self._over is None else (self._over,)
-        self._log.append(*over, *events, *then)
+        self._log.append(*events, *then)
         self._over = None
 
     def _mode_commit(self) -> tuple[Event, ...]:
@@ -201,10 +203,10 @@ class Running:
 
     def _prompt(self, step: int) -> Prompt:
         parts = [self._system] if self._system else []
-        for plugin in self._stage.plugins:
-            if plugin.prompt_section is not None:
-                with CallView(self._scene) as view:
-                    parts.append(plugin.prompt_section(view) or "")
+        for plugin in self._stage.writers:
+            assert plugin.prompt_section is not None
+            with CallView(self._scene) as view:
+                parts.append(plugin.prompt_section(view) or "")
         system = "\n\n".join(part for part in parts if part)
         messages = self._log[HISTORY].messages
         return Prompt(self._log.session, self._turn, step, system, messages, self._stage.specs)
