@@ -243,7 +243,7 @@ def test_several_commands_run_side_by_side(tmp_path):
 
 
 def test_hundreds_of_commands_leak_nothing(tmp_path):
-    """After many commands, some of them ended by force, descriptors, threads and children are as before."""
+    """After many commands, some of them ended by force, there are no more descriptors, threads and children than before."""
 
     def counts():
         return len(os.listdir("/proc/self/fd")), threading.active_count(), len(children())  # noqa: PTH208
@@ -261,5 +261,5 @@ def test_hundreds_of_commands_leak_nothing(tmp_path):
 
     seconds = mark()
     before, after = played(play, tmp_path)
-    assert before == after
+    assert all(left <= was for was, left in zip(before, after, strict=True)), (before, after)
     assert [] == alive(seconds)
