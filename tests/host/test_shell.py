@@ -243,7 +243,7 @@ def test_several_commands_run_side_by_side(tmp_path):
 
 
 def test_hundreds_of_commands_leak_nothing(tmp_path):
-    """After many commands, some of them ended by force, there are no more descriptors, threads and children than before."""
+    """After many commands, some of them ended by force, no descriptor, thread or child is left over."""
 
     def counts():
         return len(os.listdir("/proc/self/fd")), threading.active_count(), len(children())  # noqa: PTH208
