@@ -55,13 +55,25 @@ class AbortWindow:
     not ended. The first cause wins. `on_open` is told once, first.
     """
 
-    __slots__ = ("asked", "cause", "ends_s", "interrupted", "on_open", "opened_s", "patience", "scope", "window_s")
+    __slots__ = (
+        "asked",
+        "cause",
+        "ends_s",
+        "interrupted",
+        "on_open",
+        "opened_s",
+        "over",
+        "patience",
+        "scope",
+        "window_s",
+    )
 
     def __init__(self, window_s: float = ABORT_WINDOW_S, on_open: Callable[[], None] | None = None) -> None:
         self.window_s, self.on_open = window_s, on_open
         self.scope = trio.CancelScope()
         self.patience = trio.CancelScope()
         self.cause: Cause | None = None
+        self.over = False  # the last step is behind it: whatever arrives now is for another turn
         self.opened_s = self.ends_s = float("inf")
         self.interrupted = Signal()
         self.asked: dict[Askable, None] = {}

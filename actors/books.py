@@ -48,15 +48,33 @@ def _queue_lost(queue: Queue, event: MessageWithdrawn) -> Queue:
     return tuple(message for message in queue if message.id != event.id)
 
 
+def _queue_returned(queue: Queue, event: TurnEnded) -> Queue:
+    """What was steered into a turn that was cut off before it took it: back to the front, marked."""
+    if not queue or event.reason in ("completed", "blocked"):
+        return queue
+    steered = tuple(message for message in queue if message.source == "steer")
+    if not steered:
+        return queue
+    rest = tuple(message for message in queue if message.source != "steer")
+    return (*(replace(message, returned=True) for message in steered), *rest)
+
+
 def _queue_claimed(queue: Queue, event: MessagesClaimed) -> Queue:
     ids = frozenset(event.ids)
     return tuple(message for message in queue if message.id not in ids) if ids else queue
 
 
 QUEUE: Projection[Queue] = table(
-    "queue", (), {MessageQueued: _queue_grew, MessageWithdrawn: _queue_lost, MessagesClaimed: _queue_claimed}
+    "queue",
+    (),
+    {
+        MessageQueued: _queue_grew,
+        MessageWithdrawn: _queue_lost,
+        MessagesClaimed: _queue_claimed,
+        TurnEnded: _queue_returned,
+    },
 )
-"""The input that waits, oldest first."""
+"""The input that waits: first what came back from a turn that was cut off, then the oldest."""
 
 
 PARKED: Projection[bool] = table("parked", zero=False, cases={QueueParked: lambda _, event: event.parked})
@@ -93,6 +111,11 @@ def _lost(state: History, event: MessageWithdrawn) -> History:
     return History(state.messages, _queue_lost(state.queue, event))
 
 
+def _over(state: History, event: TurnEnded) -> History:
+    queue = _queue_returned(state.queue, event)
+    return state if queue is state.queue else History(state.messages, queue)
+
+
 def _claimed(state: History, event: MessagesClaimed) -> History:
     entering = event.messages
     if entering is None:
@@ -112,6 +135,7 @@ HISTORY: Projection[History] = table(
         MessageQueued: _grew,
         MessageWithdrawn: _lost,
         MessagesClaimed: _claimed,
+        TurnEnded: _over,
     },
 )
 
@@ -329,15 +353,21 @@ CHILDREN: Projection[Children] = table("children", (), {ChildSpawned: _child_spa
 
 
 class Seen(Value, frozen=True):
-    """Ids that senders chose, each with the answer it got (seq, turn); and how many messages were ever queued."""
+    """Ids that senders chose, each with its answer; and how many messages were ever queued.
 
-    ids: Index[tuple[int, int | None]] = msgspec.field(default_factory=Index)
+    The answer is (seq, turn), or (turn,) to what was steered into that turn.
+    """
+
+    ids: Index[tuple[int, int | None] | tuple[int]] = msgspec.field(default_factory=Index)
     count: int = 0
 
 
 def _seen(state: Seen, event: MessageQueued) -> Seen:
-    ids = state.ids.plus(event.id, (event.seq, event.turn)) if event.given else state.ids
-    return Seen(ids, state.count + 1)
+    if not event.given:
+        return Seen(state.ids, state.count + 1)
+    if event.source == "steer" and event.turn is not None:
+        return Seen(state.ids.plus(event.id, (event.turn,)), state.count + 1)
+    return Seen(state.ids.plus(event.id, (event.seq, event.turn)), state.count + 1)
 
 
 SEEN: Projection[Seen] = table("seen", Seen(), {MessageQueued: _seen})

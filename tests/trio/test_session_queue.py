@@ -341,7 +341,7 @@ async def test_a_session_that_is_opened_starts_nothing_by_itself():
 
 
 async def test_steered_input_that_no_step_took_survives_an_interrupt():
-    """It goes back to the queue, parked, and enters with the next thing the user says, in order."""
+    """It goes back to the front of the queue, marked and parked, and enters once the user speaks again."""
 
     @tool
     async def slow() -> None:
@@ -355,14 +355,18 @@ async def test_steered_input_that_no_step_took_survives_an_interrupt():
         session = await lab.session()
         await session.submit("go")
         await trio.sleep(1)
-        await session.submit("left", source="steer")
+        await session.submit("late")
+        await session.steer("left")
         await session.interrupt()
         await session.wait_idle()
-        assert ([m.text for m in session.state(QUEUE)], session.state(PARKED)) == (["left"], True)
+        assert ([(m.text, m.returned) for m in session.state(QUEUE)], session.state(PARKED)) == (
+            [("left", True), ("late", False)],
+            True,
+        )
         ended = await session.run("right")
-        assert (ended.turn, ended.last_message) == (2, "heard right")
+        assert (ended.turn, ended.last_message) == (3, "heard right")
         texts = [m.text for m in session.state(HISTORY).messages if isinstance(m, User) and m.source != "marker"]
-        assert texts == ["go", "left", "right"]
+        assert texts == ["go", "left", "late", "right"]
         check_log(lab.records())
 
 
