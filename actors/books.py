@@ -228,6 +228,7 @@ class Turn(Value, frozen=True):
     results: Trail[CallReceipt] = msgspec.field(default_factory=Trail)
     tool_calls: int = 0
     cause: Cause | None = None
+    spoken: bool = False  # the user said something since it was asked to abort
     last_message: str | None = None
     truncated: bool = False
     started_ms: int = 0
@@ -276,6 +277,16 @@ def _call_ended(state: Turn, event: ToolReturned) -> Turn:
     return replace(state, calls=state.calls.finish(event.call), results=state.results.plus(receipt))
 
 
+def _heard(state: Turn, event: MessageQueued) -> Turn:
+    spoken = state.open and state.cause is not None and event.source in ("user", "steer")
+    return replace(state, spoken=True) if spoken else state
+
+
+def _released(state: Turn, event: QueueParked) -> Turn:
+    spoken = state.open and state.cause is not None and not event.parked
+    return replace(state, spoken=True) if spoken else state
+
+
 def _abort_requested(state: Turn, event: AbortRequested) -> Turn:
     return state if state.cause is not None else replace(state, cause=event.cause)
 
@@ -292,6 +303,8 @@ TURN: Projection[Turn] = table(
         ToolCalled: _call_started,
         ToolReturned: _call_ended,
         AbortRequested: _abort_requested,
+        MessageQueued: _heard,
+        QueueParked: _released,
     },
 )
 

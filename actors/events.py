@@ -159,7 +159,7 @@ class MessagesClaimed(Event, frozen=True):
 
 
 class QueueParked(Event, frozen=True):
-    """After an interrupt or an error queued input waits (`parked`) until the user speaks again."""
+    """After an interrupt or an error queued input waits (`parked`) until the user speaks again, or has since."""
 
     parked: bool
 

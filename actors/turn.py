@@ -334,7 +334,7 @@ class Running:
         ended = self._ended(cause)
         closing.append(ended)
         failed = cause not in (None, "replaced") or (ended.error is not None and not self._blocked)
-        if failed and len(queue) > len(left):
+        if failed and len(queue) > len(left) and not turn.spoken:
             closing.append(QueueParked(parked=True))
         self._log.append(*closing)
         return ended

@@ -125,8 +125,10 @@ def withdraw(log: EventLog, letter: Withdraw) -> Decision:
 
 
 def resume(log: EventLog) -> Decision:
-    """Release the parked queue."""
-    events = (QueueParked(parked=False),) if log[PARKED] else ()
+    """Release the queue that is parked, or would be at the end of the turn that is being cut off."""
+    turn = log[TURN]
+    ending = turn.open and turn.cause is not None and not turn.spoken
+    events = (QueueParked(parked=False),) if log[PARKED] or ending else ()
     return events, Accepted(log.seq - 1 + len(events))
 
 

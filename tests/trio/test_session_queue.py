@@ -143,8 +143,9 @@ async def test_interrupt_parks_what_is_queued_until_the_user_speaks(release):
         check_log(lab.records())
 
 
-async def test_messages_sent_while_the_turn_is_aborting_are_kept():
-    """What is promised during a stop is not cleared by it."""
+@pytest.mark.parametrize("word", ["submit", "submit_or_steer", "resume_queue", None])
+async def test_what_the_user_says_while_the_turn_is_aborting_is_the_next_word(word):
+    """An interrupt parks what was queued before it; whoever speaks right after it is heard, and does not wait."""
 
     @tool
     async def tidy() -> None:
@@ -161,14 +162,19 @@ async def test_messages_sent_while_the_turn_is_aborting_are_kept():
     async with open_lab(ScriptedModel(model), tools=[tidy]) as lab:
         session = await lab.session()
         await session.submit("a")
+        await session.submit("b")
         await trio.sleep(1)
         await session.interrupt()
         assert session.actor.phase.value == "aborting"
-        assert (await session.submit("b")).turn is None
+        if word == "resume_queue":
+            await session.resume_queue()
+        elif word is not None:
+            assert (await getattr(session, word)("c")).turn is None
         await session.wait_idle()
-        assert (session.state(PARKED), [m.text for m in session.state(QUEUE)]) == (True, ["b"])
-        assert (await session.run("c")).last_message == "heard c"
-        assert said(session) == ["a", "b", "c"]
+        expected = {None: ["a"], "resume_queue": ["a", "b"]}.get(word, ["a", "b", "c"])
+        assert (expected, word is None) == (said(session), session.state(PARKED))
+        assert (await session.run("d")).last_message == "heard d"
+        assert session.state(QUEUE) == ()
 
 
 async def test_queued_message_can_be_taken_back_once():

@@ -66,7 +66,7 @@ async def test_steering_in_each_phase():
         assert isinstance(await session.submit_or_steer("next"), Accepted)
         await session.wait_idle()
         assert NO_TURN == await session.steer("after")
-        assert ["running", "next"] == [m.text for m in session.state(QUEUE)]
+        assert ["go", "running", "next"] == said(session)
         await session.stop()
         for verb in (session.steer, session.submit_or_steer, session.inject):
             with pytest.raises(SessionClosed):
