@@ -76,7 +76,7 @@ class Reading:
         weakref.finalize(self, tap.leave).atexit = False
         wake = self._wake
         actor.log.when_durable(lambda error: wake.set())
-        if after > self._until:
+        if after >= actor.log.seq:  # what `state()` is true for may not be durable yet, and is on the log all the same
             self._resync, self._cursor = Resync(self._until), self._until
 
     @property
