@@ -13,7 +13,8 @@ from callboard.runtime.guest import Guest
 
 from .measure import resident_bytes
 
-WARM_UP = 0.2  # the first part of a run, which is not looked at
+# The first part of a run is not looked at: 200 sessions fill caches for 45 s; at most half of a short run.
+WARM_UP, WARM_UP_S = 0.2, 45.0
 RISE_MAX = 0.15  # how much more of anything countable the last quarter may hold than the first
 COUNTED = ("trio_tasks", "asyncio_tasks", "threads", "files", "processes")
 SLACK = 12  # so many more are chance: a few calls, readers and worker threads more or less
@@ -78,7 +79,9 @@ def grown(samples: Sequence[Sample]) -> list[str]:
     Countable things may be `RISE_MAX` and `SLACK` more; memory `MEMORY_RISE_MAX`, `MEMORY_SLACK_BYTES`, and
     `SESSION_MAX_BYTES` for each session that ended between the two.
     """
-    seen = samples[round(len(samples) * WARM_UP) :]
+    whole_s = samples[-1].at_s
+    from_s = max(WARM_UP * whole_s, min(WARM_UP_S, whole_s / 2))
+    seen = [sample for sample in samples if sample.at_s >= from_s]
     quarter = max(1, len(seen) // 4)
     first, last = seen[:quarter], seen[-quarter:]
     found = []
