@@ -41,6 +41,7 @@ waiters     who wants to hear of which end
 answered    what a verb was answered by its id, so that it acts once
 verbs       what each control verb writes and answers
 opening     how a log begins, is read from the store, and is repaired
+ending      how the last events reach the disk, within a bound
 dues        when plugins want to be woken, and what they write between turns
 session     Session: mailbox, phase, one running task
 testing     scripted models, fakes, a lab, seeds: public
@@ -99,7 +100,7 @@ from callboard.actors.facts import (
     TodosWritten,
 )
 from callboard.actors.fold import Projection, replay
-from callboard.actors.messages import Accepted, Idle, Interrupting, ModeAnswer, Refused, Stopped, Withdrawn
+from callboard.actors.messages import Accepted, Idle, Interrupting, ModeAnswer, Refused, Steered, Stopped, Withdrawn
 from callboard.actors.model import Assistant, Developer, Model, Prompt, Reply, Result, User
 from callboard.actors.notices import Delta, DurabilityDelayed, Lagged, Notice, Resync, RuntimeLeft, StoreFailed
 from callboard.actors.plugin import (
@@ -185,6 +186,7 @@ __all__ = [
     "SessionClosed",
     "SessionNotFound",
     "SessionOpened",
+    "Steered",
     "StepEnded",
     "StepStarted",
     "Stopped",

@@ -67,6 +67,7 @@ class AbortWindow:
         "opened_s",
         "over",
         "scope",
+        "settled",
         "told",
         "window_s",
     )
@@ -77,6 +78,7 @@ class AbortWindow:
         self._timers, self.window_s, self.on_open = timers, window_s, on_open
         self.scope = trio.CancelScope()
         self.cause: Cause | None = None
+        self.settled = False  # the last step is behind it: whatever arrives now is for another turn
         self.opened_s = float("inf")
         self.interrupted = Signal()
         self.asked: dict[Askable, None] = {}

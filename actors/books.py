@@ -48,15 +48,33 @@ def _queue_lost(queue: Queue, event: MessageWithdrawn) -> Queue:
     return tuple(message for message in queue if message.id != event.id)
 
 
+def _queue_returned(queue: Queue, event: TurnEnded) -> Queue:
+    """What was steered into a turn that was cut off before it took it: back to the front, marked."""
+    if not queue or event.reason in ("completed", "blocked"):
+        return queue
+    steered = tuple(message for message in queue if message.source == "steer")
+    if not steered:
+        return queue
+    rest = tuple(message for message in queue if message.source != "steer")
+    return (*(replace(message, returned=True) for message in steered), *rest)
+
+
 def _queue_claimed(queue: Queue, event: MessagesClaimed) -> Queue:
     ids = frozenset(event.ids)
     return tuple(message for message in queue if message.id not in ids) if ids else queue
 
 
 QUEUE: Projection[Queue] = table(
-    "queue", (), {MessageQueued: _queue_grew, MessageWithdrawn: _queue_lost, MessagesClaimed: _queue_claimed}
+    "queue",
+    (),
+    {
+        MessageQueued: _queue_grew,
+        MessageWithdrawn: _queue_lost,
+        MessagesClaimed: _queue_claimed,
+        TurnEnded: _queue_returned,
+    },
 )
-"""The input that waits, oldest first."""
+"""The input that waits: first what came back from a turn that was cut off, then the oldest."""
 
 
 PARKED: Projection[bool] = table("parked", zero=False, cases={QueueParked: lambda _, event: event.parked})
@@ -93,6 +111,11 @@ def _lost(state: History, event: MessageWithdrawn) -> History:
     return History(state.messages, _queue_lost(state.queue, event))
 
 
+def _over(state: History, event: TurnEnded) -> History:
+    queue = _queue_returned(state.queue, event)
+    return state if queue is state.queue else History(state.messages, queue)
+
+
 def _claimed(state: History, event: MessagesClaimed) -> History:
     entering = event.messages
     if entering is None:
@@ -112,6 +135,7 @@ HISTORY: Projection[History] = table(
         MessageQueued: _grew,
         MessageWithdrawn: _lost,
         MessagesClaimed: _claimed,
+        TurnEnded: _over,
     },
 )
 
@@ -204,6 +228,7 @@ class Turn(Value, frozen=True):
     results: Trail[CallReceipt] = msgspec.field(default_factory=Trail)
     tool_calls: int = 0
     cause: Cause | None = None
+    spoken: bool = False  # the user said something since it was asked to abort
     last_message: str | None = None
     truncated: bool = False
     started_ms: int = 0
@@ -252,6 +277,16 @@ def _call_ended(state: Turn, event: ToolReturned) -> Turn:
     return replace(state, calls=state.calls.finish(event.call), results=state.results.plus(receipt))
 
 
+def _heard(state: Turn, event: MessageQueued) -> Turn:
+    spoken = state.open and state.cause is not None and event.source in ("user", "steer")
+    return replace(state, spoken=True) if spoken else state
+
+
+def _released(state: Turn, event: QueueParked) -> Turn:
+    spoken = state.open and state.cause is not None and not event.parked
+    return replace(state, spoken=True) if spoken else state
+
+
 def _abort_requested(state: Turn, event: AbortRequested) -> Turn:
     return state if state.cause is not None else replace(state, cause=event.cause)
 
@@ -268,6 +303,8 @@ TURN: Projection[Turn] = table(
         ToolCalled: _call_started,
         ToolReturned: _call_ended,
         AbortRequested: _abort_requested,
+        MessageQueued: _heard,
+        QueueParked: _released,
     },
 )
 
@@ -329,15 +366,21 @@ CHILDREN: Projection[Children] = table("children", (), {ChildSpawned: _child_spa
 
 
 class Seen(Value, frozen=True):
-    """Ids that senders chose, each with the answer it got (seq, turn); and how many messages were ever queued."""
+    """Ids that senders chose, each with its answer; and how many messages were ever queued.
 
-    ids: Index[tuple[int, int | None]] = msgspec.field(default_factory=Index)
+    The answer is (seq, turn), or (turn,) to what was steered into that turn.
+    """
+
+    ids: Index[tuple[int, int | None] | tuple[int]] = msgspec.field(default_factory=Index)
     count: int = 0
 
 
 def _seen(state: Seen, event: MessageQueued) -> Seen:
-    ids = state.ids.plus(event.id, (event.seq, event.turn)) if event.given else state.ids
-    return Seen(ids, state.count + 1)
+    if not event.given:
+        return Seen(state.ids, state.count + 1)
+    if event.source == "steer" and event.turn is not None:
+        return Seen(state.ids.plus(event.id, (event.turn,)), state.count + 1)
+    return Seen(state.ids.plus(event.id, (event.seq, event.turn)), state.count + 1)
 
 
 SEEN: Projection[Seen] = table("seen", Seen(), {MessageQueued: _seen})

@@ -33,16 +33,29 @@ def next_start(queue: Queue, *, parked: bool, plan_mode: bool) -> StartKind | No
 
 
 def first_claim(queue: Queue, start: StartKind) -> Queue:
-    """What the first step of a turn takes: all joining input, and the one message that started it, in queue order."""
+    """What the first step of a turn takes: all joining input, and the one message that started it, in queue order.
+
+    What came back from a turn that was cut off waits for the user: no automatic turn takes it.
+    """
     starter = next((message for message in queue if owner_of(message) == start), None)
-    return tuple(message for message in queue if message is starter or owner_of(message) == "joins")
+    back = start != "automatic"
+    return tuple(message for message in queue if message is starter or _joins(message) or (back and message.returned))
 
 
 def later_claim(queue: Queue) -> Queue:
     """What later steps take: the input that joins."""
-    return tuple(message for message in queue if owner_of(message) == "joins")
+    return tuple(message for message in queue if _joins(message))
+
+
+def left_over(queue: Queue) -> Queue:
+    """What was steered into a turn that ended without another step: it is recorded all the same."""
+    return tuple(message for message in queue if message.source == "steer" and not message.returned)
 
 
 def goes_on(queue: Queue) -> bool:
     """Whether input that arrived keeps a turn going after its final answer; mail that wakes nobody waits."""
-    return any(message.wake and owner_of(message) == "joins" for message in queue)
+    return any(message.wake and _joins(message) for message in queue)
+
+
+def _joins(message: Message) -> bool:
+    return owner_of(message) == "joins" and not message.returned

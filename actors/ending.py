@@ -1,9 +1,10 @@
-"""Ending: waits for the disk that holds the end of a turn, however long, and says so when it takes too long."""
+"""Ending: how the end of a turn, and the last events of a session, reach the disk, or do not."""
 
 from collections.abc import Callable
 
 import trio
 
+from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import TurnEnded
 from callboard.actors.notices import DurabilityDelayed
@@ -54,3 +55,15 @@ class Ending:
         turn, session = self._ended.turn, self._log.session
         LOGGER.warning("session %s: the end of turn %d is not durable: %s", session, turn, error)
         self._retry = self._stage.timers.at(trio.current_time() + STALL_RETRY_S, self._ask)
+
+
+async def last_flush(log: EventLog, bound_s: float) -> None:
+    """(Trio) Wait for the disk at most `bound_s`, and say what it did not confirm."""
+    with trio.move_on_after(bound_s):
+        try:
+            await log.flush()
+            return
+        except LogError as error:
+            LOGGER.warning("session %s: its last events are not durable: %s", log.session, error)
+            return
+    LOGGER.warning("session %s: the store does not confirm its last events", log.session)

@@ -86,12 +86,16 @@ class Call(Value, frozen=True):
 
 
 class Message(Value, frozen=True):
-    """One input to a session; `source` is user, steer, schedule, goal, agent:PATH, notice, marker or shell."""
+    """One input to a session; `source` is user, steer, schedule, goal, agent:PATH, notice, marker or shell.
+
+    `returned` marks what was steered into a turn that was cut off before it took it.
+    """
 
     id: str
     text: str
     source: str = "user"
     wake: bool = True
+    returned: bool = False
 
 
 class CallReceipt(Value, frozen=True):
@@ -128,8 +132,8 @@ class SessionOpened(Event, frozen=True):
 class MessageQueued(Event, frozen=True):
     """Input was accepted and waits for a turn; `given` when the sender chose the id (a repeat is dropped).
 
-    `seq` is the event's own number and `turn` the turn it starts at once: the answer the sender got. Without `wake` it
-    starts no turn by itself.
+    `seq` is the event's own number and `turn` the turn it starts at once, or joins when it was steered: the answer the
+    sender got. Without `wake` it starts no turn by itself.
     """
 
     id: str
@@ -155,7 +159,7 @@ class MessagesClaimed(Event, frozen=True):
 
 
 class QueueParked(Event, frozen=True):
-    """After an interrupt or an error queued input waits (`parked`) until the user speaks again."""
+    """After an interrupt or an error queued input waits (`parked`) until the user speaks again, or has since."""
 
     parked: bool
 

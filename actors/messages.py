@@ -10,7 +10,17 @@ from callboard.actors.events import Cause, TurnEnded
 from callboard.actors.facts import ChildStatus
 
 RefusedReason: TypeAlias = Literal[
-    "turn_mismatch", "store_stalled", "plan_mode", "already_claimed", "not_found", "closing", "no_plugin"
+    "turn_mismatch",
+    "store_stalled",
+    "plan_mode",
+    "already_claimed",
+    "not_found",
+    "closing",
+    "no_plugin",
+    "no_active_turn",
+    "not_steerable",
+    "empty_input",
+    "schema_mismatch",
 ]
 
 
@@ -28,6 +38,12 @@ class Accepted(Answer, frozen=True):
     def turn_id(self) -> int | None:
         """The same as `turn`."""
         return self.turn
+
+
+class Steered(Answer, frozen=True):
+    """The input is durable, and turn `turn` takes it at its next model request."""
+
+    turn: int
 
 
 class Interrupting(Answer, frozen=True):
@@ -76,13 +92,37 @@ class Ask:
 
 
 @attrs.frozen(eq=False)
-class Submit(Ask):
-    """A turn of its own: now if idle, else queued in order. `id` None lets the session choose one."""
+class Input(Ask):
+    """Text for the model; it counts against `mailbox_max`. `id` None lets the session choose one."""
 
     text: str
     id: str | None = None
+
+
+@attrs.frozen(eq=False)
+class Submit(Input):
+    """A turn of its own: now if idle, else queued in order."""
+
     source: str = "user"
     ended: Reply | None = None  # told when the turn that claims it has ended
+
+
+@attrs.frozen(eq=False)
+class Steer(Input):
+    """Join the running turn at its next model request; with `expected_turn` only that turn."""
+
+    expected_turn: int | None = None
+    schema: object = None  # of the final answer: it has to be the running turn's
+
+
+@attrs.frozen(eq=False)
+class SubmitOrSteer(Input):
+    """Join the running turn, or be a turn of its own when none takes input."""
+
+
+@attrs.frozen(eq=False)
+class Inject(Input):
+    """Input of the next step, whichever turn that is in; wakes nobody and releases nothing."""
 
 
 @attrs.frozen(eq=False)
@@ -154,4 +194,5 @@ class TaskDone(Ask):
     ended: TurnEnded
 
 
-Letter: TypeAlias = Submit | Withdraw | ResumeQueue | Interrupt | Stop | SetMode | ChildDone | Wake | Await | TaskDone
+Writes: TypeAlias = Submit | Steer | SubmitOrSteer | Inject | ChildDone | Withdraw | ResumeQueue | SetMode
+Letter: TypeAlias = Writes | Interrupt | Stop | Wake | Await | TaskDone

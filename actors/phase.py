@@ -11,12 +11,15 @@ from types import MappingProxyType
 from callboard.actors.messages import (
     Await,
     ChildDone,
+    Inject,
     Interrupt,
     Letter,
     ResumeQueue,
     SetMode,
+    Steer,
     Stop,
     Submit,
+    SubmitOrSteer,
     TaskDone,
     Wake,
     Withdraw,
@@ -39,6 +42,8 @@ class Do(enum.Enum):
 
     START = enum.auto()  # queue it and start a turn with it
     QUEUE = enum.auto()  # queue it
+    JOIN = enum.auto()  # queue it for the running turn, if that still takes input
+    DECLINE = enum.auto()  # answer that no turn is active
     LATER = enum.auto()  # keep the message until the log is read
     ABORT = enum.auto()  # open the abort window
     REPEAT = enum.auto()  # answer as the first interrupt was answered
@@ -68,6 +73,9 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
     {
         _S: {
             Submit: (Do.LATER, _S),
+            Steer: (Do.LATER, _S),
+            SubmitOrSteer: (Do.LATER, _S),
+            Inject: (Do.LATER, _S),
             Withdraw: (Do.LATER, _S),
             ResumeQueue: (Do.LATER, _S),
             Interrupt: (Do.NOTHING, _S),
@@ -79,6 +87,9 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
         },
         _I: {
             Submit: (Do.START, _R),
+            Steer: (Do.DECLINE, _I),
+            SubmitOrSteer: (Do.START, _R),
+            Inject: (Do.QUEUE, _I),
             Withdraw: (Do.EDIT, _I),
             ResumeQueue: (Do.EDIT, _I),
             Interrupt: (Do.NOTHING, _I),
@@ -90,6 +101,9 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
         },
         _R: {
             Submit: (Do.QUEUE, _R),
+            Steer: (Do.JOIN, _R),
+            SubmitOrSteer: (Do.JOIN, _R),
+            Inject: (Do.QUEUE, _R),
             Withdraw: (Do.EDIT, _R),
             ResumeQueue: (Do.EDIT, _R),
             Interrupt: (Do.ABORT, _A),
@@ -102,6 +116,9 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
         },
         _A: {
             Submit: (Do.QUEUE, _A),
+            Steer: (Do.DECLINE, _A),
+            SubmitOrSteer: (Do.QUEUE, _A),
+            Inject: (Do.QUEUE, _A),
             Withdraw: (Do.EDIT, _A),
             ResumeQueue: (Do.EDIT, _A),
             Interrupt: (Do.REPEAT, _A),
@@ -114,6 +131,9 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
         },
         _G: {
             Submit: (Do.REFUSE, _G),
+            Steer: (Do.REFUSE, _G),
+            SubmitOrSteer: (Do.REFUSE, _G),
+            Inject: (Do.REFUSE, _G),
             Withdraw: (Do.EDIT, _G),
             ResumeQueue: (Do.REFUSE, _G),
             Interrupt: (Do.REPEAT, _G),
@@ -126,6 +146,9 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
         },
         _X: {
             Submit: (Do.REFUSE, _X),
+            Steer: (Do.REFUSE, _X),
+            SubmitOrSteer: (Do.REFUSE, _X),
+            Inject: (Do.REFUSE, _X),
             Withdraw: (Do.REFUSE, _X),
             ResumeQueue: (Do.REFUSE, _X),
             Interrupt: (Do.NOTHING, _X),

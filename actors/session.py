@@ -4,18 +4,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import trio
-
 from callboard.actors import opening, verbs
 from callboard.actors.abort import AbortWindow
 from callboard.actors.answered import Answered
 from callboard.actors.books import MODE, PARKED, QUEUE, TURN
 from callboard.actors.claim import first_claim, next_start
 from callboard.actors.dues import Dues, alarms_of, ask_plugins
-from callboard.actors.ending import Ending
+from callboard.actors.ending import Ending, last_flush
 from callboard.actors.errors import Fenced, LogError, MailboxFull, SessionClosed
 from callboard.actors.eventlog import LOGGER, EventLog
-from callboard.actors.events import AbortRequested, Event, SessionOpened, StartKind, TurnEnded, TurnStarted
+from callboard.actors.events import (
+    AbortRequested,
+    Event,
+    MessageQueued,
+    SessionOpened,
+    StartKind,
+    TurnEnded,
+    TurnStarted,
+)
 from callboard.actors.mailbox import Mailbox
 from callboard.actors.messages import (
     Answer,
@@ -23,26 +29,34 @@ from callboard.actors.messages import (
     Await,
     ChildDone,
     Idle,
+    Inject,
+    Input,
     Interrupt,
     Interrupting,
     Letter,
     Refused,
     Reply,
     ResumeQueue,
-    SetMode,
+    Steer,
     Stop,
     Submit,
+    SubmitOrSteer,
     TaskDone,
     Wake,
     Withdraw,
     Withdrawn,
+    Writes,
 )
 from callboard.actors.notices import Delta
 from callboard.actors.phase import Do, Phase, on
 from callboard.actors.stage import Stage
 from callboard.actors.turn import Running
 from callboard.actors.view import Scene
-from callboard.actors.waiters import Waiters, turn_away
+from callboard.actors.waiters import Waiters, refuse_stalled, turn_away
+
+# Tuples made once: `A | B` in an isinstance is built anew at each message, a tenth of what a tell costs.
+URGENT = (Interrupt, Stop, TaskDone, ChildDone, Wake)
+QUIET = (Await, Interrupt, Steer, Inject)  # after these an idle session has nothing new to start
 
 
 class Session:
@@ -110,9 +124,9 @@ class Session:
                 turn_away(letter, SessionClosed(""))
                 return
             raise SessionClosed(f"session {self.id!r} has ended: open it again to go on.")
-        if isinstance(letter, Submit) and len(self.log[QUEUE]) + len(self.mailbox) >= self.stage.limits.mailbox_max:
+        if isinstance(letter, Input) and len(self.log[QUEUE]) + len(self.mailbox) >= self.stage.limits.mailbox_max:
             raise MailboxFull(f"session {self.id!r} has {len(self.log[QUEUE])} messages queued; try again later.")
-        self.mailbox.put(letter, urgent=isinstance(letter, Interrupt | Stop | TaskDone | ChildDone | Wake))
+        self.mailbox.put(letter, urgent=isinstance(letter, URGENT))
 
     # -- its life ------------------------------------------------------------------------------------------------
 
@@ -129,7 +143,7 @@ class Session:
                     self._do(letter)
                 if self._running is not None and self._running.over:
                     self._end_turn()
-            await self._last_flush()
+            await last_flush(self.log, self.stage.limits.flush_stall_s)
         finally:
             self._leave()
 
@@ -190,16 +204,6 @@ class Session:
         if ending is not None:
             ending.close()
 
-    async def _last_flush(self) -> None:
-        with trio.move_on_after(self.stage.limits.flush_stall_s):
-            try:
-                await self.log.flush()
-                return
-            except LogError as error:
-                LOGGER.warning("session %s: its last events are not durable: %s", self.id, error)
-                return
-        LOGGER.warning("session %s: the store does not confirm its last events", self.id)
-
     def _leave(self) -> None:
         """The actor is going down, stopped or crashed: nobody may be left without an answer."""
         answering: Any = self._answering
@@ -229,8 +233,6 @@ class Session:
         match letter:
             case _ if do is Do.REFUSE:
                 turn_away(letter, SessionClosed(f"session {self.id!r} is ending."))
-            case Submit() | ChildDone() | Withdraw() | ResumeQueue() | SetMode():
-                self._write(letter)
             case Interrupt():
                 self._interrupt(letter, do, after)
             case Stop():
@@ -246,21 +248,22 @@ class Session:
                 self.phase, self.scene.window = after, None
                 self._free()
                 self._ended(letter.ended)
+            case Wake():
+                pass
+            case _:
+                self._write(letter, do)
         self._answering = None
-        if self.phase is Phase.IDLE and not isinstance(letter, Await | Interrupt):
+        if self.phase is Phase.IDLE and not isinstance(letter, QUIET):
             self._rest()
 
-    def _write(self, letter: Submit | ChildDone | Withdraw | ResumeQueue | SetMode) -> None:
+    def _write(self, letter: Writes, do: Do) -> None:
         """Verbs that write: decide, append, and answer when it is durable."""
-        if isinstance(letter, Submit) and self._ending is not None and self._ending.stalled:
-            detail = "the store does not confirm the end of the last turn"
-            letter.reply(Refused("store_stalled", detail))
-            if letter.ended is not None:
-                letter.ended(LogError(f"session {self.id!r}: {detail}."))
+        if isinstance(letter, Input) and self._ending is not None and self._ending.stalled:
+            refuse_stalled(letter, self.id)
             return
         try:
-            answer = self._decide(letter)
-            if isinstance(letter, Submit | ChildDone | ResumeQueue):
+            answer = self._decide(letter, joins=do is Do.JOIN and self._takes_input())
+            if isinstance(letter, Submit | SubmitOrSteer | ChildDone | ResumeQueue):
                 self._held = False
         except LogError as error:
             turn_away(letter, error)
@@ -273,47 +276,42 @@ class Session:
         else:
             self.log.when_durable(partial(_answer, letter.reply, answer))
 
-    def _decide(self, letter: Submit | ChildDone | Withdraw | ResumeQueue | SetMode) -> Answer:
-        events: tuple[Event, ...]
-        answer: Answer
-        match letter:
-            case Submit():
-                events, accepted, id_ = verbs.submit(self.log, letter, idle=self.phase is Phase.IDLE)
-                answer = accepted
-                if events:
-                    self.log.append(*events)
-                self._watch_message(letter, id_, accepted.turn)
-                return answer
-            case ChildDone():
-                events, answer = verbs.child_done(self.log, letter)
-            case Withdraw():
-                events, answer = verbs.withdraw(self.log, letter)
-            case ResumeQueue():
-                events, answer = verbs.resume(self.log)
-            case SetMode():
-                events, answer = verbs.set_mode(self.log, letter)
+    def _takes_input(self) -> bool:
+        """Whether the running turn has another model request before it."""
+        window = self.scene.window
+        return window is not None and window.cause is None and not window.settled and self.log[TURN].open
+
+    def _decide(self, letter: Writes, *, joins: bool) -> Answer:
+        again = self._answered.get(letter) if isinstance(letter, Steer) else None
+        if again is not None:
+            return again
+        events, answer = verbs.decide(self.log, letter, idle=self.phase is Phase.IDLE, joins=joins)
         if events:
             self.log.append(*events)
-        if isinstance(letter, Withdraw) and events and self._waiters is not None:
-            gone = SessionClosed(f"message {letter.id!r} was withdrawn before a turn took it.")
-            self._waiters.withdrawn(letter.id, gone)
+        match letter:
+            case Submit() if letter.ended is not None:
+                self._watch_message(letter.ended, letter.id, events, answer)
+            case Steer() if isinstance(answer, Refused):  # so that a retry joins no later turn
+                self._answered.keep(letter, answer)
+            case Withdraw() if events and self._waiters is not None:
+                gone = SessionClosed(f"message {letter.id!r} was withdrawn before a turn took it.")
+                self._waiters.withdrawn(letter.id, gone)
         return answer
 
-    def _watch_message(self, letter: Submit, id_: str, turn: int | None) -> None:
-        """Tell `letter.ended` of the turn that takes this message, also when it was sent once before."""
-        if letter.ended is None:
-            return
+    def _watch_message(self, ended: Reply, id_: str | None, events: tuple[Event, ...], answer: Any) -> None:
+        """Tell `ended` of the turn that takes this message, also when it was sent once before."""
+        queued = events[-1].id if events and isinstance(events[-1], MessageQueued) else str(id_)
         waiting = self._waiting()
-        if waiting.knows(id_) or any(message.id == id_ for message in self.log[QUEUE]):
-            waiting.for_message(id_, letter.ended)
-        elif turn is not None:
-            self._await(Await(turn, reply=letter.ended))
+        if waiting.knows(queued) or any(message.id == queued for message in self.log[QUEUE]):
+            waiting.for_message(queued, ended)
+        elif answer.turn is not None:
+            self._await(Await(answer.turn, reply=ended))
         else:
-            letter.ended(None)
+            ended(None)
 
     def _interrupt(self, letter: Interrupt, do: Do, after: Phase) -> None:
-        again = self._answered.get(letter.id)
-        letter.reply(again or self._answered.keep(letter.id, self._interrupting(letter, do, after)))
+        again = self._answered.get(letter)
+        letter.reply(again or self._answered.keep(letter, self._interrupting(letter, do, after)))
 
     def _interrupting(self, letter: Interrupt, do: Do, after: Phase) -> Interrupting | Idle | Refused:
         turn = self.log[TURN]

@@ -20,7 +20,19 @@ from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, SessionOpened, TurnEnded, Usage
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.memory import MemoryStore
-from callboard.actors.messages import Accepted, Ask, Await, Interrupt, ResumeQueue, Stop, Submit, Withdraw
+from callboard.actors.messages import (
+    Accepted,
+    Ask,
+    Await,
+    Inject,
+    Interrupt,
+    ResumeQueue,
+    Steer,
+    Stop,
+    Submit,
+    SubmitOrSteer,
+    Withdraw,
+)
 from callboard.actors.model import Model, Prompt, Reply, Say
 from callboard.actors.notices import Delta, Notice
 from callboard.actors.phase import Phase
@@ -140,6 +152,18 @@ class LabSession:
         """Queue a message and return its answer."""
         answer: Accepted = await self.ask(lambda reply: Submit(text, id, source, reply=reply))
         return answer
+
+    async def steer(self, text: str, expected_turn: int | None = None, id: str | None = None) -> Any:
+        """Join the running turn."""
+        return await self.ask(lambda reply: Steer(text, id, expected_turn, reply=reply))
+
+    async def submit_or_steer(self, text: str, id: str | None = None) -> Any:
+        """Join the running turn, or start one."""
+        return await self.ask(lambda reply: SubmitOrSteer(text, id, reply=reply))
+
+    async def inject(self, text: str, id: str | None = None) -> Any:
+        """Leave input for the next step."""
+        return await self.ask(lambda reply: Inject(text, id, reply=reply))
 
     async def run(self, text: str) -> TurnEnded:
         """Submit, and wait for the end of the turn that takes it."""

@@ -6,7 +6,7 @@ from typing import Any
 import trio
 
 from callboard.actors.books import CHILDREN, HISTORY, MODE, OPENED, QUEUE, TURN, Queue
-from callboard.actors.claim import first_claim, goes_on, later_claim
+from callboard.actors.claim import first_claim, goes_on, later_claim, left_over
 from callboard.actors.dispatch import Batch
 from callboard.actors.errors import Dropped, LogError, ModelError
 from callboard.actors.eventlog import LOGGER
@@ -114,10 +114,16 @@ class Running:
         if limits.turn_seconds_max is not None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._budget, limits.turn_seconds_max)
-                await self._steps()
+                await self._until_over()
                 nursery.cancel_scope.cancel()
         else:
+            await self._until_over()
+
+    async def _until_over(self) -> None:
+        try:
             await self._steps()
+        finally:
+            self._window.settled = True  # without a checkpoint since it was seen that nothing is owed
 
     async def _steps(self) -> None:
         step = 0
@@ -316,9 +322,14 @@ class Running:
         if cause in ("interrupted", "parent") and self._stage.limits.interrupt_message:
             role = self._stage.limits.marker_role
             closing.append(NoteAdded(marker_text(role), role, "marker"))
+        queue = self._log[QUEUE]
+        left = left_over(queue) if cause is None else ()
+        if left:
+            closing.append(MessagesClaimed(tuple(message.id for message in left)))
         ended = self._ended(cause)
         closing.append(ended)
-        if (cause not in (None, "replaced") or (ended.error is not None and not self._blocked)) and self._log[QUEUE]:
+        failed = cause not in (None, "replaced") or (ended.error is not None and not self._blocked)
+        if failed and len(queue) > len(left) and not turn.spoken:
             closing.append(QueueParked(parked=True))
         self._log.append(*closing)
         return ended

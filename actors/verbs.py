@@ -12,13 +12,20 @@ from callboard.actors.messages import (
     Accepted,
     Answer,
     ChildDone,
+    Inject,
+    Input,
     Interrupt,
     ModeAnswer,
     Refused,
+    ResumeQueue,
     SetMode,
+    Steer,
+    Steered,
     Submit,
+    SubmitOrSteer,
     Withdraw,
     Withdrawn,
+    Writes,
 )
 from callboard.actors.receipts import clean_text
 
@@ -30,23 +37,84 @@ OWN_PREFIXES = ("auto:", "child:", "schedule:", "goal:")  # of ids that are give
 Decision: TypeAlias = tuple[tuple[Event, ...], Answer]
 
 
-def submit(log: EventLog, letter: Submit, *, idle: bool) -> tuple[tuple[Event, ...], Accepted, str]:
+def decide(log: EventLog, letter: Writes, *, idle: bool, joins: bool) -> Decision:
+    """What a verb writes and answers; `idle` when a turn may start, `joins` while the running one takes input."""
+    match letter:
+        case Submit():
+            return submit(log, letter, idle=idle)
+        case Steer():
+            return steer(log, letter, joins=joins)
+        case SubmitOrSteer() if joins or not letter.text.strip():
+            return steer(log, Steer(letter.text, letter.id), joins=True)
+        case SubmitOrSteer():
+            return submit(log, Submit(letter.text, letter.id), idle=idle)
+        case Inject():
+            return inject(log, letter)
+        case ChildDone():
+            return child_done(log, letter)
+        case Withdraw():
+            return withdraw(log, letter)
+        case ResumeQueue():
+            return resume(log)
+        case SetMode():
+            return set_mode(log, letter)
+
+
+def submit(log: EventLog, letter: Submit, *, idle: bool) -> Decision:
     """The message queued under its id; a repeated id writes nothing and answers as the first time."""
-    seen = log[SEEN]
-    if letter.id:
-        answered = seen.ids.get(letter.id)
-        if answered is not None:
-            return (), Accepted(*answered), letter.id
-    queue = log[QUEUE]
+    if (again := _answered(log, letter)) is not None:
+        return (), again
+    at_once = idle and letter.source == "user" and not any(message.source == "user" for message in log[QUEUE])
+    turn = log[TURN].number + 1 if at_once else None
+    events, seq = _queued(log, letter, letter.source, turn)
+    return events, Accepted(seq, turn)
+
+
+def steer(log: EventLog, letter: Steer, *, joins: bool) -> Decision:
+    """The message queued for the running turn, or the first reason in the way."""
+    if (again := _answered(log, letter)) is not None:
+        return (), again
+    turn = log[TURN]
+    if not joins:
+        return (), Refused("no_active_turn", "no turn takes input now: submit starts one")
+    if letter.expected_turn not in (None, turn.number):
+        return (), Refused("turn_mismatch", f"turn {turn.number} is running, not turn {letter.expected_turn}")
+    if turn.kind != "regular":
+        return (), Refused("not_steerable", f"turn {turn.number} is a {turn.kind} turn, which takes no input")
+    if not letter.text.strip():
+        return (), Refused("empty_input", "there is no text to join the turn")
+    if letter.schema is not None:
+        return (), Refused("schema_mismatch", f"turn {turn.number} was started without a schema for its answer")
+    return _queued(log, letter, "steer", turn.number)[0], Steered(turn.number)
+
+
+def inject(log: EventLog, letter: Inject) -> Decision:
+    """The message queued for the next step, without a start or a release."""
+    if (again := _answered(log, letter)) is not None:
+        return (), again
+    events, seq = _queued(log, letter, "notice", None, wake=False)
+    return events, Accepted(seq)
+
+
+def _answered(log: EventLog, letter: Input) -> Accepted | Steered | None:
+    """What this id was answered when its message was queued, None for a new one."""
+    seen = log[SEEN].ids.get(letter.id) if letter.id else None
+    if seen is None:
+        return None
+    return Steered(*seen) if len(seen) == 1 else Accepted(*seen)
+
+
+def _queued(
+    log: EventLog, letter: Input, source: str, turn: int | None, *, wake: bool = True
+) -> tuple[tuple[Event, ...], int]:
+    """The message under an id of its own, behind the release of a parked queue if the user speaks; and its number."""
+    seen, queue = log[SEEN], log[QUEUE]
     id_ = letter.id or f"auto:{seen.count + 1}"
     while id_ in seen.ids or any(message.id == id_ for message in queue):
         id_ += "'"
-    release = (QueueParked(parked=False),) if letter.source in USERS and log[PARKED] else ()
-    at_once = idle and letter.source == "user" and not any(message.source == "user" for message in queue)
-    turn = log[TURN].number + 1 if at_once else None
+    release = (QueueParked(parked=False),) if source in USERS and log[PARKED] else ()
     seq = log.seq + len(release)
-    queued = MessageQueued(id_, letter.text, letter.source, bool(letter.id), seq, turn)
-    return (*release, queued), Accepted(seq, turn), id_
+    return (*release, MessageQueued(id_, letter.text, source, bool(letter.id), seq, turn, wake)), seq
 
 
 def withdraw(log: EventLog, letter: Withdraw) -> Decision:
@@ -57,8 +125,10 @@ def withdraw(log: EventLog, letter: Withdraw) -> Decision:
 
 
 def resume(log: EventLog) -> Decision:
-    """Release the parked queue."""
-    events = (QueueParked(parked=False),) if log[PARKED] else ()
+    """Release the queue that is parked, or would be at the end of the turn that is being cut off."""
+    turn = log[TURN]
+    ending = turn.open and turn.cause is not None and not turn.spoken
+    events = (QueueParked(parked=False),) if log[PARKED] or ending else ()
     return events, Accepted(log.seq - 1 + len(events))
 
 
@@ -103,20 +173,26 @@ def wrong_turn(log: EventLog, letter: Interrupt) -> Refused | None:
     return Refused("turn_mismatch", f"turn {letter.turn} is not running: {running}")
 
 
-def check_submit(text: Any, id_: Any, text_max_chars: int) -> str:
+def check_submit(text: Any, id_: Any, text_max_chars: int, verb: str = "submit") -> str:
     """The text as it can be kept; `UsageError` for one that is empty, too long, or no text, and for a bad id."""
-    if not isinstance(text, str):
-        raise UsageError(f"submit takes text, got {type(text).__name__}.")
-    if not text.strip():
-        raise UsageError("submit got an empty text: write what the session should do.")
-    if len(text) > text_max_chars:
+    checked = check_steer(text, id_, text_max_chars, verb)
+    if not checked.strip():
+        raise UsageError(f"{verb} got an empty text: write what the session should do.")
+    return checked
+
+
+def check_steer(given: Any, id_: Any, text_max_chars: int, verb: str = "steer") -> str:
+    """The same for verbs that answer an empty text with a refusal."""
+    if not isinstance(given, str):
+        raise UsageError(f"{verb} takes text, got {type(given).__name__}.")
+    if len(given) > text_max_chars:
         raise UsageError(
-            f"submit got {len(text):,} characters: at most {text_max_chars:,}; put it into a file instead."
+            f"{verb} got {len(given):,} characters: at most {text_max_chars:,}; put it into a file instead."
         )
     check_id(id_)
     if id_ is not None and id_.startswith(OWN_PREFIXES):
         raise UsageError(f"message ids that begin with {id_.split(':')[0]}: are given by the session; choose another.")
-    return clean_text(text)
+    return clean_text(given)
 
 
 def check_id(id_: Any) -> None:

@@ -14,6 +14,7 @@ from callboard.actors.messages import (
     Ask,
     Await,
     Idle,
+    Inject,
     Interrupt,
     Interrupting,
     Letter,
@@ -21,13 +22,16 @@ from callboard.actors.messages import (
     Refused,
     ResumeQueue,
     SetMode,
+    Steer,
+    Steered,
     Stopped,
     Submit,
+    SubmitOrSteer,
     Withdraw,
     Withdrawn,
 )
 from callboard.actors.session import Session
-from callboard.actors.verbs import check_id, check_submit
+from callboard.actors.verbs import check_id, check_steer, check_submit
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
 from callboard.runtime.waiting import Pending
@@ -90,6 +94,31 @@ class SessionHandle:
         """A turn of its own: now if idle, else queued in order. Accepted is durable; the same id is accepted once."""
         text = check_submit(text, id, self._text_max_chars)
         answer: Accepted | Refused = await self._ask(lambda reply: Submit(text, id, reply=reply))
+        return answer
+
+    async def steer(
+        self, text: str, expected_turn: int | None = None, *, id: str | None = None, schema: Any = None
+    ) -> Steered | Refused:
+        """Join the running turn at its next model request; with `expected_turn` only that turn.
+
+        Steered is durable; the same `id` gets the same answer. A `schema` of the final answer has to be the turn's.
+        """
+        text = check_steer(text, id, self._text_max_chars)
+        if expected_turn is not None and not _is_turn(expected_turn):
+            raise UsageError(f"steer takes a turn number from 1, or none, got {expected_turn!r:.80}.")
+        answer: Steered | Refused = await self._ask(lambda reply: Steer(text, id, expected_turn, schema, reply=reply))
+        return answer
+
+    async def submit_or_steer(self, text: str, *, id: str | None = None) -> Accepted | Steered | Refused:
+        """Join the running turn, or start one when none takes input; of two at once exactly one starts."""
+        text = check_steer(text, id, self._text_max_chars, "submit_or_steer")
+        answer: Accepted | Steered | Refused = await self._ask(lambda reply: SubmitOrSteer(text, id, reply=reply))
+        return answer
+
+    async def inject(self, text: str, *, id: str | None = None) -> Accepted | Refused:
+        """Leave text for the next step, in this turn or a later one: it starts none, and keeps none going."""
+        text = check_submit(text, id, self._text_max_chars, "inject")
+        answer: Accepted | Refused = await self._ask(lambda reply: Inject(text, id, reply=reply))
         return answer
 
     async def run(self, text: str, id: str | None = None) -> TurnEnded:

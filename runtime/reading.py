@@ -76,7 +76,7 @@ class Reading:
         weakref.finalize(self, tap.leave).atexit = False
         wake = self._wake
         actor.log.when_durable(lambda error: wake.set())
-        if after > self._until:
+        if after >= actor.log.seq:  # what `state()` is true for may not be durable yet, and is on the log all the same
             self._resync, self._cursor = Resync(self._until), self._until
 
     @property
@@ -87,7 +87,13 @@ class Reading:
     # -- the session's side ----------------------------------------------------------------------------------------
 
     def take(self, envelopes: Sequence[Envelope]) -> None:
-        """(the session's log) These are durable now."""
+        """(the session's log) These are durable now, one after the other."""
+        fits = self._lagged_to is None and len(self._queue) + len(envelopes) <= self._queue_max
+        if fits and envelopes[0].seq == self._next_live:  # in one piece: 20 readers were a third of a step's cost
+            self._queue.extend(envelopes)
+            self._next_live = envelopes[-1].seq + 1
+            self._wake.set()
+            return
         for envelope in envelopes:
             if envelope.seq < self._next_live:
                 continue
@@ -131,6 +137,8 @@ class Reading:
         """The next event, delta or notice; `LogError` when the log cannot be read."""
         if self._asked:
             raise UsageError("another task waits for this reader already: give each its own with events(after=...).")
+        if not self._left and (ready := self._ready()) is not None:
+            return ready
         self._asked = True
         try:
             item = await self._next()
@@ -142,17 +150,18 @@ class Reading:
         raise StopAsyncIteration
 
     async def _next(self) -> Item | None:
-        while not self._left:
+        """What comes after everything that was ready."""
+        while True:
+            catching_up = self._cold or self._cursor < self._until
+            if not (catching_up and await self._read_page()):
+                if self._over or self._left:  # whatever the store has not confirmed by now will not come
+                    return None
+                await self._wake.wait()
+            if self._left:
+                return None
             item = self._ready()
             if item is not None:
                 return item
-            catching_up = self._cold or self._cursor < self._until
-            if catching_up and await self._read_page():
-                continue
-            if self._over:  # whatever the store has not confirmed by now will not come
-                break
-            await self._wake.wait()
-        return None
 
     def _ready(self) -> Item | None:
         if self._resync is not None:
@@ -167,7 +176,8 @@ class Reading:
             if not isinstance(item, Envelope):
                 return item
             if item.seq > self._cursor:
-                return self._hand_out(item)
+                self._cursor = item.seq
+                return item
         if self._lagged_to is not None:
             lagged = Lagged(self._cursor + 1, self._lagged_to)
             self._until, self._lagged_to = self._lagged_to, None

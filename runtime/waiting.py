@@ -50,26 +50,36 @@ class Pending:
 class Latch:
     """Set by anyone on the loops' thread; `wait` returns once it was set since the last wait."""
 
-    __slots__ = ("_pending", "_up")
+    __slots__ = ("_event", "_future", "_up")
 
     def __init__(self) -> None:
         self._up = False
-        self._pending: Pending | None = None
+        self._future: asyncio.Future[None] | None = None
+        self._event: trio.Event | None = None
 
     def set(self) -> None:
         """Wake the waiter, or let the next wait return at once."""
+        if self._up:
+            return
         self._up = True
-        if self._pending is not None:
-            self._pending.reply(None)
+        if self._future is not None:
+            if not self._future.done():
+                self._future.set_result(None)
+        elif self._event is not None:
+            self._event.set()
 
     async def wait(self) -> None:
         """Return once set; one waiter at a time."""
         if not self._up:
-            self._pending = Pending()
             try:
-                await self._pending.get()
+                if trio.lowlevel.in_trio_task():
+                    self._event = trio.Event()
+                    await self._event.wait()
+                else:
+                    self._future = asyncio.get_running_loop().create_future()
+                    await self._future
             finally:
-                self._pending = None
+                self._future = self._event = None
         self._up = False
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -48,12 +48,8 @@ class Limits:
     pending_bytes_max: int = 256 << 20
 
 
-@attrs.frozen(eq=False)
-class Waiter:
-    """Somebody who waits for all that was appended before; `session` when only its records matter."""
-
-    done: Done
-    session: str | None
+Waiter: TypeAlias = tuple[Done, str | None]
+"""Who waits for all that was appended before, and the session when only its records matter."""
 
 
 class Commits:
@@ -134,7 +130,7 @@ class Commits:
         if self.ended is not None:
             done(self.ended)
             return
-        waiter = Waiter(done, session)
+        waiter = (done, session)
         if self._inline and self._commit_inline(waiter):
             return
         self._home = threading.get_ident()
@@ -246,7 +242,7 @@ class Commits:
         """The entries stay where they are, first in line for the next commit."""
         waiters = self._group_waiters
         while waiters:
-            self._outbox.append((waiters.popleft().done, error))
+            self._outbox.append((waiters.popleft()[0], error))
 
     def _checkpoint(self, kind: str) -> None:
         self._wal_pages = 0
@@ -297,6 +293,5 @@ class Commits:
         waiters, outbox, refused = self._group_waiters, self._outbox, self._rows.refused
         anything = next(reversed(refused.values())) if len(refused) > refused_before else None
         while waiters:
-            waiter = waiters.popleft()
-            error = anything if waiter.session is None else refused.get(waiter.session)
-            outbox.append((waiter.done, error))
+            done, session = waiters.popleft()
+            outbox.append((done, anything if session is None else refused.get(session)))

@@ -24,4 +24,7 @@ rows_scrape   a metrics scrape under load
 rows          all of them, by name
 table         the table for people
 counts        what a turn does, counted: the same on every machine
+soak_sample   what a program holds, and whether it holds more and more
+soak_life     one session of the soak: what is done to it, and what must be true of it then
+soak          many sessions used without pity for half an hour: `python -m tests.bench.soak`
 """

@@ -23,7 +23,7 @@ from callboard.actors import (
     TurnStarted,
     tool,
 )
-from callboard.actors.messages import Submit
+from callboard.actors.messages import Steered
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.config import Agents
@@ -259,7 +259,7 @@ async def test_steer_ends_a_wait():
         s = await rt.create("p")
         running = asyncio.create_task(s.run("go"))
         await until(lambda: any(e.name == "wait_agent" for e in of(callboard.actors.ToolCalled, rt, "p")))
-        rt.actor("p").tell(Submit("look here", source="steer"))
+        assert Steered(1) == await s.steer("look here", expected_turn=1)
         assert "steered" == (await asyncio.wait_for(running, 2)).last_message
         waited = json.loads(play.read[-1])
         assert ("Wait interrupted by new input.", False) == (waited["message"], waited["timed_out"])

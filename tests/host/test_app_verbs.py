@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+import trio
 
+import callboard.actors
 from callboard.actors import (
     Accepted,
     Idle,
@@ -12,9 +14,12 @@ from callboard.actors import (
     Refused,
     Reply,
     SessionClosed,
+    Steered,
     Stopped,
+    UsageError,
     Withdrawn,
 )
+from callboard.actors.model import Prompt
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.config import Bounds
@@ -184,3 +189,50 @@ async def test_statistics_and_sessions():
         assert 0 == rt.statistics()["subscribers"]
     assert {} == rt.statistics()["sessions"]
     assert "callboard_turns_total" in rt.metrics_text()
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_steering_from_asyncio(store, tmp_path):
+    """Of two texts at once one starts the turn and one joins it; a third steers it; each is heard once."""
+    url = "memory" if store == "memory" else f"sqlite:///{tmp_path / 'log.sqlite'}"
+    heard: list[list[str]] = []
+
+    async def model(prompt: Prompt) -> Reply:
+        heard.append([m.text for m in prompt.messages if isinstance(m, callboard.actors.User)])
+        await trio.sleep(0.2)
+        return Reply("ok")
+
+    async with open_runtime(model=ScriptedModel(model), store=url) as rt:
+        s = await rt.create()
+        answers = await asyncio.gather(s.submit_or_steer("one"), s.submit_or_steer("two", id="t"))
+        assert [Accepted, Steered] == [type(answer) for answer in answers]
+        assert Steered(1) == await s.steer("three", expected_turn=1)
+        await s.inject("four")
+        ended = await s.wait(1)
+        assert ["one", "two", "three", "four"] == heard[-1]
+        assert (2, "completed") == (ended.steps, ended.reason)
+        refused = await s.steer("late", id="late")
+        assert isinstance(refused, Refused)
+        assert (refused, "no_active_turn") == (await s.steer("late", id="late"), refused.reason)
+        assert isinstance(await s.submit("late", id="late"), Accepted)
+        assert Steered(1) == await s.submit_or_steer("two", id="t")
+        await s.wait_idle()
+
+
+@pytest.mark.parametrize(
+    ("verb", "text", "more", "error"),
+    [
+        ("steer", 5, {}, "steer takes text, got int."),
+        ("steer", "x", {"expected_turn": 0}, "steer takes a turn number from 1, or none, got 0."),
+        ("submit_or_steer", b"x", {}, "submit_or_steer takes text, got bytes."),
+        ("inject", " ", {}, "inject got an empty text: write what the session should do."),
+        ("inject", "x", {"id": "auto:1"}, "message ids that begin with auto: are given by the session"),
+    ],
+)
+async def test_what_cannot_be_steered_is_the_callers_mistake(verb, text, more, error):
+    """What is no text, no turn or no id is named before anything is sent."""
+    async with open_runtime(model=ScriptedModel()) as rt:
+        s = await rt.create()
+        with pytest.raises(UsageError, match=error):
+            await getattr(s, verb)(text, **more)
+        assert 1 == len(events(rt, s.id))

@@ -17,7 +17,6 @@ from callboard.actors import (
     PlanUpdated,
     Plugin,
     Reply,
-    Resync,
     SessionClosed,
     TurnEnded,
     UsageError,
@@ -167,26 +166,6 @@ async def test_deltas():
         assert words == "".join(piece.text for piece in pieces)
         assert {(s.id, 1, "text")} == {(piece.session, piece.turn, piece.part) for piece in pieces}
         assert [item for item in items if isinstance(item, Envelope)] == await until_turn(without, 1)
-
-
-async def test_cursor_beyond_the_log():
-    """A cursor beyond the log is told by Resync where reading goes on, live and from the store."""
-    async with open_runtime(model=echo()) as rt:
-        s = await rt.create("x")
-        await s.run("one")
-        last = s.state()["seq"]
-        reading = s.events(after=last + 100)
-        assert [Resync(last)] == await take(reading, 1)
-        await s.run("two")
-        assert last + 1 == (await take(reading, 1))[0].seq
-        at_the_end = s.events(after=s.state()["seq"])
-        last = s.state()["seq"]
-        await s.stop()
-        assert [] == await read_to_end(at_the_end)
-        assert [Resync(last)] == await read_to_end(s.events(after=last + 5))
-        assert [] == await read_to_end(s.events(after=last))
-        assert [last] == envelopes(await read_to_end(s.events(after=last - 1)))
-        assert [] == await read_to_end(rt.read("no such session"))
 
 
 async def test_flushed_events_only():

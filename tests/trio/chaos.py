@@ -21,7 +21,7 @@ from callboard.actors.events import (
 )
 from callboard.actors.facts import ChildSpawned
 from callboard.actors.fold import Projection
-from callboard.actors.messages import Accepted, ChildDone, Interrupt, SetMode, Wake
+from callboard.actors.messages import Accepted, ChildDone, Interrupt, SetMode, Steered, Wake
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.phase import Phase
 from callboard.actors.plugin import Enter, Message, Partial, Plugin, View
@@ -151,9 +151,13 @@ class Chaos:
         """One random thing."""
         draw = self.draw
         actor, nursery = session.actor, lab.stage.nursery
-        match draw.randrange(18):
+        match draw.randrange(20):
             case 0 | 1 | 2:
-                nursery.start_soon(self.submit, session, draw.choice(["user", "user", "steer"]))
+                nursery.start_soon(self.say, "submit", session)
+            case 18:
+                nursery.start_soon(self.say, draw.choice(["steer", "submit_or_steer"]), session)
+            case 19:
+                nursery.start_soon(self.say, draw.choice(["steer", "inject"]), session)
             case 3:
                 nursery.start_soon(self.run, session)
             case 4 | 5:
@@ -174,14 +178,14 @@ class Chaos:
             case _:
                 await trio.sleep(draw.choice([0.001, 0.01, 0.1, 0.1, 0.3, 0.3, 0.7, 2.0]))
 
-    async def submit(self, session: LabSession, source: str) -> None:
+    async def say(self, verb: str, session: LabSession) -> None:
         """Send something, sometimes under an id that was used before."""
         id_ = self.draw.choice([None, None, *(f"id{n}" for n in range(6))])
         try:
-            answer: Any = await session.submit("say", id_, source)
+            answer = await getattr(session, verb)("say", id=id_)
         except (LogError, MailboxFull, SessionClosed):
             return
-        if isinstance(answer, Accepted) and id_ is not None:
+        if isinstance(answer, Accepted | Steered) and id_ is not None:
             self.accepted.append(id_)
 
     async def run(self, session: LabSession) -> None:

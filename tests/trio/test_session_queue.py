@@ -143,8 +143,9 @@ async def test_interrupt_parks_what_is_queued_until_the_user_speaks(release):
         check_log(lab.records())
 
 
-async def test_messages_sent_while_the_turn_is_aborting_are_kept():
-    """What is promised during a stop is not cleared by it."""
+@pytest.mark.parametrize("word", ["submit", "submit_or_steer", "resume_queue", None])
+async def test_what_the_user_says_while_the_turn_is_aborting_is_the_next_word(word):
+    """An interrupt parks what was queued before it; whoever speaks right after it is heard, and does not wait."""
 
     @tool
     async def tidy() -> None:
@@ -161,14 +162,19 @@ async def test_messages_sent_while_the_turn_is_aborting_are_kept():
     async with open_lab(ScriptedModel(model), tools=[tidy]) as lab:
         session = await lab.session()
         await session.submit("a")
+        await session.submit("b")
         await trio.sleep(1)
         await session.interrupt()
         assert session.actor.phase.value == "aborting"
-        assert (await session.submit("b")).turn is None
+        if word == "resume_queue":
+            await session.resume_queue()
+        elif word is not None:
+            assert (await getattr(session, word)("c")).turn is None
         await session.wait_idle()
-        assert (session.state(PARKED), [m.text for m in session.state(QUEUE)]) == (True, ["b"])
-        assert (await session.run("c")).last_message == "heard c"
-        assert said(session) == ["a", "b", "c"]
+        expected = {None: ["a"], "resume_queue": ["a", "b"]}.get(word, ["a", "b", "c"])
+        assert (expected, word is None) == (said(session), session.state(PARKED))
+        assert (await session.run("d")).last_message == "heard d"
+        assert session.state(QUEUE) == ()
 
 
 async def test_queued_message_can_be_taken_back_once():
@@ -341,7 +347,7 @@ async def test_a_session_that_is_opened_starts_nothing_by_itself():
 
 
 async def test_steered_input_that_no_step_took_survives_an_interrupt():
-    """It goes back to the queue, parked, and enters with the next thing the user says, in order."""
+    """It goes back to the front of the queue, marked and parked, and enters once the user speaks again."""
 
     @tool
     async def slow() -> None:
@@ -355,14 +361,18 @@ async def test_steered_input_that_no_step_took_survives_an_interrupt():
         session = await lab.session()
         await session.submit("go")
         await trio.sleep(1)
-        await session.submit("left", source="steer")
+        await session.submit("late")
+        await session.steer("left")
         await session.interrupt()
         await session.wait_idle()
-        assert ([m.text for m in session.state(QUEUE)], session.state(PARKED)) == (["left"], True)
+        assert ([(m.text, m.returned) for m in session.state(QUEUE)], session.state(PARKED)) == (
+            [("left", True), ("late", False)],
+            True,
+        )
         ended = await session.run("right")
-        assert (ended.turn, ended.last_message) == (2, "heard right")
+        assert (ended.turn, ended.last_message) == (3, "heard right")
         texts = [m.text for m in session.state(HISTORY).messages if isinstance(m, User) and m.source != "marker"]
-        assert texts == ["go", "left", "right"]
+        assert texts == ["go", "left", "late", "right"]
         check_log(lab.records())
 
 

@@ -19,6 +19,7 @@ from callboard.actors.events import (
     TurnEnded,
     Usage,
 )
+from callboard.actors.messages import Steered
 from callboard.actors.model import Assistant, Prompt, Reply, User
 from callboard.actors.plugin import Enter, Plugin, Reject, View
 from callboard.actors.stage import Limits
@@ -229,9 +230,9 @@ async def test_input_that_joins_enters_at_the_next_request():
         session = await lab.session()
         await session.submit("go")
         await trio.sleep(2)
-        await session.submit("left!", source="steer")
+        assert Steered(1) == await session.steer("left!")
         await trio.sleep(4.5)
-        await session.submit("right!", source="steer")
+        assert Steered(1) == await session.steer("right!", expected_turn=1)
         ended = await session.wait(1)
         assert ended is not None
         assert (ended.steps, ended.last_message) == (3, "heard again")
