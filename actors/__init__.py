@@ -39,6 +39,7 @@ answered    what a verb was answered by its id, so that it acts once
 verbs       what each control verb writes and answers
 opening     how a log begins, is read from the store, and is repaired
 dues        when plugins want to be woken, and what they write between turns
+passivation  what keeps a resting session in memory, and what is kept of one that left it
 session     Session: mailbox, phase, one running task
 testing     scripted models, fakes, a lab, seeds: public
 """

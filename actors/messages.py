@@ -138,6 +138,13 @@ class Wake(Ask):
 
 
 @attrs.frozen(eq=False)
+class Passivate(Ask):
+    """Leave memory, if nothing holds the session: flush, then `leave(actor)` decides in one piece. Else `reply`."""
+
+    leave: Callable[[Any], bool]
+
+
+@attrs.frozen(eq=False)
 class Await(Ask):
     """Tell me when this turn has ended; without `turn`, when the session is idle.
 
@@ -154,4 +161,6 @@ class TaskDone(Ask):
     ended: TurnEnded
 
 
-Letter: TypeAlias = Submit | Withdraw | ResumeQueue | Interrupt | Stop | SetMode | ChildDone | Wake | Await | TaskDone
+Letter: TypeAlias = (
+    Submit | Withdraw | ResumeQueue | Interrupt | Stop | SetMode | ChildDone | Wake | Passivate | Await | TaskDone
+)

@@ -10,11 +10,12 @@ from callboard.actors import opening, verbs
 from callboard.actors.abort import AbortWindow
 from callboard.actors.answered import Answered
 from callboard.actors.books import MODE, PARKED, QUEUE, TURN
+from callboard.actors.childspec import Exit
 from callboard.actors.claim import first_claim, next_start
 from callboard.actors.dues import Dues, alarms_of, ask_plugins
 from callboard.actors.errors import Fenced, LogError, MailboxFull, SessionClosed
 from callboard.actors.eventlog import LOGGER, EventLog
-from callboard.actors.events import AbortRequested, Event, SessionOpened, StartKind, TurnEnded, TurnStarted
+from callboard.actors.events import AbortRequested, SessionOpened, StartKind, TurnEnded, TurnStarted
 from callboard.actors.mailbox import Mailbox
 from callboard.actors.messages import (
     Answer,
@@ -25,6 +26,7 @@ from callboard.actors.messages import (
     Interrupt,
     Interrupting,
     Letter,
+    Passivate,
     Refused,
     Reply,
     ResumeQueue,
@@ -37,6 +39,7 @@ from callboard.actors.messages import (
     Withdrawn,
 )
 from callboard.actors.notices import Delta, DurabilityDelayed
+from callboard.actors.passivation import Kept, passivated
 from callboard.actors.phase import Do, Phase, on
 from callboard.actors.stage import Stage
 from callboard.actors.turn import run_turn
@@ -53,19 +56,18 @@ class Session:
     """
 
     __slots__ = (
-        "_answered",
         "_answering",
         "_dues",
-        "_held",
         "_loaded",
         "_next",
         "_stalled",
         "_stored",
-        "_suspects",
         "_told",
-        "_waiters",
+        "answered",
         "deltas",
+        "held",
         "id",
+        "kept",
         "last_ended",
         "log",
         "mailbox",
@@ -73,13 +75,16 @@ class Session:
         "on_ended",
         "opening",
         "phase",
+        "rested_s",
         "scene",
         "stage",
+        "suspects",
+        "waiters",
     )
 
-    def __init__(self, stage: Stage, id_: str, opening: SessionOpened | None) -> None:
-        """`opening` starts a new log; None reads the one in the store."""
-        self.stage, self.id, self.opening = stage, id_, opening
+    def __init__(self, stage: Stage, id_: str, opening: SessionOpened | None, kept: Kept | None = None) -> None:
+        """`opening` starts a new log; None, or what was `kept` of a passivated session, reads the one in the store."""
+        self.stage, self.id, self.opening, self.kept = stage, id_, opening, kept
         self.phase = Phase.STARTING
         self.mailbox = Mailbox(stage.limits.mailbox_max)
         self.deltas: tuple[Callable[[Delta], None], ...] = ()
@@ -90,14 +95,14 @@ class Session:
         self.scene = Scene(self.log, stage, self._delta)
         alarms = alarms_of(stage)
         self._dues = Dues(self.scene, alarms) if alarms else None
-        self._waiters: Waiters | None = None
-        self._answered = Answered()
-        self._next: Callable[[], Awaitable[None]] | None = None  # the task that gets the slot
+        self.waiters: Waiters | None = None
+        self.answered = Answered() if kept is None else kept.answered
+        self._next: Callable[[], Awaitable[None]] | None = None  # gets the slot
         self._answering: Ask | None = None
-        self._told = 0  # ends of turns up to this one were told
-        self._stalled = self._loaded = self._held = False
-        self._stored = opening is None
-        self._suspects: frozenset[str] = frozenset()  # messages that were being claimed at the last crash
+        self._told, self.rested_s = 0, 0.0  # ends of turns up to this one were told; since when it rests (Trio's clock)
+        self._stalled = self._loaded = self.held = False
+        self._stored = opening is None or kept is not None
+        self.suspects = frozenset[str]() if kept is None else kept.suspects  # being claimed at the last crash
 
     def tell(self, letter: Letter) -> None:
         """Put a message into the mailbox; `MailboxFull` at once when it is full, `SessionClosed` after the end.
@@ -105,7 +110,7 @@ class Session:
         New input counts together with what is queued. What the runtime itself says always finds room, and so do
         interrupts and stops: there is a bounded number of them.
         """
-        if self.phase is Phase.STOPPED:
+        if self.phase in (Phase.STOPPED, Phase.PASSIVATED):
             if isinstance(letter, Interrupt | Stop):
                 turn_away(letter, SessionClosed(""))
                 return
@@ -116,8 +121,8 @@ class Session:
 
     # -- its life ------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """(Trio) Read the log, repair it, then do what the mailbox says until stopped."""
+    async def run(self) -> Exit:
+        """(Trio) Read the log, repair it, then do what the mailbox says until stopped or passivated; says which."""
         try:
             if not self._loaded:
                 await self.load()
@@ -128,8 +133,12 @@ class Session:
                     await self._busy()
                 if self.phase is Phase.STOPPED:
                     break
-                self._do(await self.mailbox.next())
+                letter = await self.mailbox.next()
+                if isinstance(letter, Passivate) and await passivated(self, letter):
+                    return "passivated"
+                self._do(letter)
             await self._last_flush()
+            return "normal"
         finally:
             self._leave()
 
@@ -143,14 +152,15 @@ class Session:
         else:
             first = self.log.seq == 0
             await opening.read(self.log, self.stage.store)
+            kept = self.kept
             claimed = opening.claimed_at_crash(self.log)
-            mended = opening.mend(self.log, cold=first, poison=claimed & self._suspects)
-            self._suspects = claimed
+            mended = opening.mend(self.log, cold=first and kept is None, poison=claimed & self.suspects)
+            self.suspects = self.suspects if kept is not None else claimed
             if first:  # whoever waited for the turns before waits elsewhere; a mended one is news
                 self._told = self.log[TURN].number - mended
                 self.last_ended = None if mended else self.log.last_end
-                self._held = True  # a session that is only opened resumes nothing by itself
-            self.scene.fresh = True
+                self.held = kept is None or kept.held  # a session that is only opened resumes nothing by itself
+            self.scene.fresh, self.kept = kept is None or kept.fresh, None
         self._loaded = True
 
     def _wake_up(self) -> None:
@@ -222,8 +232,8 @@ class Session:
         closed = SessionClosed(f"session {self.id!r} has ended.")
         for letter in self.mailbox.empty():
             turn_away(letter, closed)
-        if self._waiters is not None:
-            self._waiters.stopped(closed)
+        if self.waiters is not None:
+            self.waiters.stopped(closed)
 
     # -- what messages do ----------------------------------------------------------------------------------------
 
@@ -246,11 +256,15 @@ class Session:
                 self._await(letter)
             case Wake() if self._dues is not None:
                 self._dues.rang()
+            case Passivate():
+                letter.reply(None)
             case TaskDone():
+                if self.scene.window is not None:
+                    self.scene.window.on_open = None  # what the turn left behind must not keep the session
                 self.phase, self.scene.window = after, None
                 self._ended(letter.ended)
         self._answering = None
-        if self.phase is Phase.IDLE and not isinstance(letter, Await | Interrupt):
+        if self.phase is Phase.IDLE and not isinstance(letter, Await | Interrupt | Passivate):
             self._rest()
 
     def _write(self, letter: Submit | ChildDone | Withdraw | ResumeQueue | SetMode) -> None:
@@ -264,7 +278,7 @@ class Session:
         try:
             answer = self._decide(letter)
             if isinstance(letter, Submit | ChildDone | ResumeQueue):
-                self._held = False
+                self.held = False
         except LogError as error:
             turn_away(letter, error)
             if isinstance(error, Fenced):
@@ -277,29 +291,18 @@ class Session:
             self.log.when_durable(partial(_answer, letter.reply, answer))
 
     def _decide(self, letter: Submit | ChildDone | Withdraw | ResumeQueue | SetMode) -> Answer:
-        events: tuple[Event, ...]
-        answer: Answer
-        match letter:
-            case Submit():
-                events, accepted, id_ = verbs.submit(self.log, letter, idle=self.phase is Phase.IDLE)
-                answer = accepted
-                if events:
-                    self.log.append(*events)
-                self._watch_message(letter, id_, accepted.turn)
-                return answer
-            case ChildDone():
-                events, answer = verbs.child_done(self.log, letter)
-            case Withdraw():
-                events, answer = verbs.withdraw(self.log, letter)
-            case ResumeQueue():
-                events, answer = verbs.resume(self.log)
-            case SetMode():
-                events, answer = verbs.set_mode(self.log, letter)
+        if isinstance(letter, Submit):
+            events, accepted, id_ = verbs.submit(self.log, letter, idle=self.phase is Phase.IDLE)
+            if events:
+                self.log.append(*events)
+            self._watch_message(letter, id_, accepted.turn)
+            return accepted
+        events, answer = verbs.decide(self.log, letter)
         if events:
             self.log.append(*events)
-        if isinstance(letter, Withdraw) and events and self._waiters is not None:
+        if isinstance(letter, Withdraw) and events and self.waiters is not None:
             gone = SessionClosed(f"message {letter.id!r} was withdrawn before a turn took it.")
-            self._waiters.withdrawn(letter.id, gone)
+            self.waiters.withdrawn(letter.id, gone)
         return answer
 
     def _watch_message(self, letter: Submit, id_: str, turn: int | None) -> None:
@@ -315,8 +318,8 @@ class Session:
             letter.ended(None)
 
     def _interrupt(self, letter: Interrupt, do: Do, after: Phase) -> None:
-        again = self._answered.get(letter.id)
-        letter.reply(again or self._answered.keep(letter.id, self._interrupting(letter, do, after)))
+        again = self.answered.get(letter.id)
+        letter.reply(again or self.answered.keep(letter.id, self._interrupting(letter, do, after)))
 
     def _interrupting(self, letter: Interrupt, do: Do, after: Phase) -> Interrupting | Idle | Refused:
         turn = self.log[TURN]
@@ -356,19 +359,21 @@ class Session:
     def _rest(self) -> None:
         """The slot is free: do what is due, start what is queued, ask the plugins for more, or be idle."""
         if self._dues is not None and self._dues.fire():
-            self._held = False
+            self.held = False
         start = self._next_start()
-        if start is None and not (self._held or self.log[MODE].active) and ask_plugins(self.scene):
+        if start is None and not (self.held or self.log[MODE].active) and ask_plugins(self.scene):
             start = self._next_start()
-        if start is None or self._held:
-            if self._waiters is not None:
-                self._waiters.idle()
+        if start is None or self.held:
+            self.rested_s = self.stage.now_s()
+            if self.waiters is not None:
+                self.waiters.idle()
+                self.waiters = self.waiters or None
             return
         number = self.log[TURN].number + 1
         self.log.append(TurnStarted(number, start=start, started_ms=self.stage.now_ms()))
-        if self._waiters is not None:
-            self._waiters.taken((message.id for message in first_claim(self.log[QUEUE], start)), number)
-        self.scene.window = AbortWindow(self.stage.limits.abort_window_s, self._tell_children)
+        if self.waiters is not None:
+            self.waiters.taken((message.id for message in first_claim(self.log[QUEUE], start)), number)
+        self.scene.window = AbortWindow(self.stage.limits.abort_window_s, self.on_abort)
         self.phase, self._next = Phase.RUNNING, partial(self._turn, start)
 
     def _next_start(self) -> StartKind | None:
@@ -377,19 +382,14 @@ class Session:
 
     def _ended(self, ended: TurnEnded) -> None:
         self.last_ended, self._told = ended, ended.turn
-        if self._waiters is not None:
-            self._waiters.ended(ended, self.log[QUEUE])
+        if self.waiters is not None:
+            self.waiters.ended(ended, self.log[QUEUE])
         if self.on_ended is not None:
             self.on_ended(ended)
 
-    def _tell_children(self) -> None:
-        if self.on_abort is not None:
-            self.on_abort()
-
     def _waiting(self) -> Waiters:
-        if self._waiters is None:
-            self._waiters = Waiters()
-        return self._waiters
+        self.waiters = self.waiters or Waiters()
+        return self.waiters
 
     def _delta(self, delta: Delta) -> None:
         for take in self.deltas:

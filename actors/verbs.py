@@ -15,6 +15,7 @@ from callboard.actors.messages import (
     Interrupt,
     ModeAnswer,
     Refused,
+    ResumeQueue,
     SetMode,
     Submit,
     Withdraw,
@@ -92,6 +93,19 @@ def set_mode(log: EventLog, letter: SetMode) -> Decision:
     if turn_open:
         return (PlanModeRequested(letter.active),), ModeAnswer("queued")
     return (PlanModeSet(letter.active),), ModeAnswer("committed")
+
+
+def decide(log: EventLog, letter: ChildDone | Withdraw | ResumeQueue | SetMode) -> Decision:
+    """What a verb other than `submit` writes and answers."""
+    match letter:
+        case ChildDone():
+            return child_done(log, letter)
+        case Withdraw():
+            return withdraw(log, letter)
+        case ResumeQueue():
+            return resume(log)
+        case SetMode():
+            return set_mode(log, letter)
 
 
 def wrong_turn(log: EventLog, letter: Interrupt) -> Refused | None:

@@ -12,6 +12,8 @@ supervisor   starts children, restarts them, gives up loudly
 config       RuntimeConfig from TOML, all mistakes at once
 lookup       what a store knows of sessions without loading them
 reading      a reader of one session: log first, then live
+registry     which sessions there are, live or passivated; a message to one that left brings it back
+sweep        asks sessions that rest for long to leave memory
 spawn        who may start a subagent; the Spawner that starts it
 recordings/  recorded sessions of other agents
 stores/      where logs become durable

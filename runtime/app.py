@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -45,9 +45,10 @@ from callboard.runtime.ground import Ground, Parts
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lag import LagProbes
 from callboard.runtime.models import ModelNames
-from callboard.runtime.reading import QUEUE_MAX, Reading, tell_readers
+from callboard.runtime.reading import QUEUE_MAX, Reading
 from callboard.runtime.sessions import Sessions
 from callboard.runtime.supervisor import Supervisor
+from callboard.runtime.sweep import Sweep
 
 T = TypeVar("T")
 
@@ -147,18 +148,25 @@ class Runtime:
             polite_s=self.config.runtime.shutdown_s * POLITE_FACTOR,
         )
         ground.stage.spawner = self._sessions.spawner
-        ground.listener = partial(tell_readers, self._sessions.readings)
+        ground.listener = self._sessions.registry.audience.hear
         sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
         self._root = Supervisor(
             ground.guest,
             id="root",
-            children=(ChildSpec("alarm", self._alarm.run), sessions),
+            children=(ChildSpec("alarm", self._alarm.run), *self._sweeps(), sessions),
             intensity=Intensity(supervision.restarts_max, supervision.period_s),
             on_notice=ground.notice,
         )
         self._rooted = ground.guest.start(self._root.run)
         self._probes = LagProbes(ground.guest, ground.notice)
         self._probes.start()
+
+    def _sweeps(self) -> tuple[ChildSpec, ...]:
+        """The sweep, unless every session stays in memory."""
+        evict_s = self.config.runtime.idle_evict_s
+        if evict_s is None or evict_s == math.inf:
+            return ()
+        return (ChildSpec("sweep", Sweep(self._sessions.registry, evict_s).run),)
 
     async def close(self) -> None:
         """Stop every session, flush, end; bounded by `shutdown_s`. What still lives is named in `left` and the log.
@@ -251,17 +259,17 @@ class Runtime:
         return await self._sessions.spawn(SpawnRequest(session_id, name, task, notify=notify))
 
     def actor(self, session_id: str) -> Session:
-        """The live actor of a session; `SessionClosed` when there is none."""
+        """The actor of a session that is in memory; `SessionClosed` when there is none, or it left memory."""
         self._check_open()
-        return self._sessions.actor(session_id)
+        return self._sessions.registry.actor(session_id)
 
     def read(self, session_id: str, after: int = -1, *, deltas: bool = False, queue_max: int = QUEUE_MAX) -> Reading:
         """A reader of a session by its id; of one that is not live it reads what the store has, and ends."""
         self._check_begun()
-        return self._sessions.read(session_id, after, deltas=deltas, queue_max=queue_max)
+        return self._sessions.registry.read(session_id, after, deltas=deltas, queue_max=queue_max)
 
     def sessions(self) -> tuple[SessionHandle, ...]:
-        """The live sessions."""
+        """All sessions that are open, in memory or passivated."""
         self._check_open()
         return self._sessions.handles()
 

@@ -133,6 +133,13 @@ class Supervisor:
             await asyncio.wait((self._guest.start(self._end, child, name=f"{self.id} ends {id}"),))
         return id not in self._left
 
+    def let_go(self, id: str) -> None:
+        """(the child itself, about to end) Another may take its id at once; how this one ends is nobody's concern."""
+        self._due.discard(id)
+        child = self._children.pop(id, None)
+        if child is not None:
+            child.asked = True
+
     def children(self) -> tuple[ChildRecord, ...]:
         """The children in start order."""
         return tuple(
