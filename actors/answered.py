@@ -17,6 +17,10 @@ class Answered:
     def __init__(self) -> None:
         self._answers: dict[str, Answer] | None = None
 
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._answers)
+
     def get(self, id_: str | None) -> Answer | None:
         """The answer this id was given, None for a new one or for no id."""
         return None if id_ is None or self._answers is None else self._answers.get(id_)

@@ -26,7 +26,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     fresh: bool
     has_children: bool
     queued: int
-    answered: Answered
+    answered: Answered | None
     suspects: frozenset[str]
 
     def opened(self, session_id: str) -> SessionOpened:
@@ -75,8 +75,8 @@ def is_free(actor: Resting) -> bool:
 def keep(actor: Resting) -> Kept:
     """What must outlive its memory besides the log."""
     log, scene = actor.log, actor.scene
-    children, queued = bool(log[CHILDREN]), len(log[QUEUE])
-    return Kept(log.seq - 1, _place(log), actor.held, scene.fresh, children, queued, actor.answered, actor.suspects)
+    children, queued, answered = bool(log[CHILDREN]), len(log[QUEUE]), actor.answered or None
+    return Kept(log.seq - 1, _place(log), actor.held, scene.fresh, children, queued, answered, actor.suspects)
 
 
 def _place(log: EventLog) -> SessionOpened | None:

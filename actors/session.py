@@ -96,7 +96,7 @@ class Session:
         alarms = alarms_of(stage)
         self._dues = Dues(self.scene, alarms) if alarms else None
         self.waiters: Waiters | None = None
-        self.answered = Answered() if kept is None else kept.answered
+        self.answered = (kept and kept.answered) or Answered()
         self._next: Callable[[], Awaitable[None]] | None = None  # gets the slot
         self._answering: Ask | None = None
         self._told, self.rested_s = 0, 0.0  # ends of turns up to this one were told; since when it rests (Trio's clock)
