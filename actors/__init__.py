@@ -37,7 +37,7 @@ mailbox     a bounded queue for one actor
 waiters     who wants to hear of which end
 answered    what a verb was answered by its id, so that it acts once
 verbs       what each control verb writes and answers
-opening     how a log begins, is read from the store, and is repaired
+opening     how a log begins, is read from the store and repaired, and ends
 dues        when plugins want to be woken, and what they write between turns
 passivation  what keeps a resting session in memory, and what is kept of one that left it
 session     Session: mailbox, phase, one running task

@@ -1,4 +1,4 @@
-"""Opening: how a session's log begins, and how it is read from the store and repaired."""
+"""Opening: how a session's log begins, how it is read from the store and repaired, and how it ends."""
 
 from functools import partial
 
@@ -63,3 +63,15 @@ def mend(log: EventLog, *, cold: bool, poison: frozenset[str] = frozenset()) -> 
     if closing:
         log.append(*closing, at_ms=log.at_ms)
     return was_open
+
+
+async def end(log: EventLog, stall_s: float) -> None:
+    """(Trio) Flush what the session wrote last, as long as that may take; the log says when the disk does not."""
+    with trio.move_on_after(stall_s):
+        try:
+            await log.flush()
+            return
+        except LogError as error:
+            LOGGER.warning("session %s: its last events are not durable: %s", log.session, error)
+            return
+    LOGGER.warning("session %s: the store does not confirm its last events", log.session)

@@ -46,7 +46,7 @@ from callboard.actors.turn import run_turn
 from callboard.actors.view import Scene
 from callboard.actors.waiters import Waiters, turn_away
 
-STALL_RETRY_S = 1.0
+STALL_RETRY_S, NONE = 1.0, frozenset[str]()
 
 
 class Session:
@@ -99,16 +99,15 @@ class Session:
         self.answered = (kept and kept.answered) or Answered()
         self._next: Callable[[], Awaitable[None]] | None = None  # gets the slot
         self._answering: Ask | None = None
-        self._told, self.rested_s = 0, 0.0  # ends of turns up to this one were told; since when it rests (Trio's clock)
+        self._told, self.rested_s = 0, stage.now_s()  # ends of turns up to this one were told; since when it rests
         self._stalled = self._loaded = self.held = False
         self._stored = opening is None or kept is not None
-        self.suspects = frozenset[str]() if kept is None else kept.suspects  # being claimed at the last crash
+        self.suspects = NONE if kept is None else kept.suspects  # messages that were being claimed at the last crash
 
     def tell(self, letter: Letter) -> None:
         """Put a message into the mailbox; `MailboxFull` at once when it is full, `SessionClosed` after the end.
 
-        New input counts together with what is queued. What the runtime itself says always finds room, and so do
-        interrupts and stops: there is a bounded number of them.
+        New input counts together with what is queued. What the runtime says, interrupts and stops always find room.
         """
         if self.phase in (Phase.STOPPED, Phase.PASSIVATED):
             if isinstance(letter, Interrupt | Stop):
@@ -137,18 +136,25 @@ class Session:
                 if isinstance(letter, Passivate) and await passivated(self, letter):
                     return "passivated"
                 self._do(letter)
-            await self._last_flush()
+                del letter  # and with it whoever asked, 0.4 KB
+            await opening.end(self.log, self.stage.limits.flush_stall_s)
             return "normal"
         finally:
             self._leave()
+
+    def begin(self) -> None:
+        """Open a new log; `run` does so itself unless it was done before."""
+        assert self.opening is not None
+        opening.begin(self.log, self.opening, self.stage.now_ms())
+        self._stored = self._loaded = True
+        self.phase = Phase.IDLE
 
     async def load(self) -> None:
         """(Trio) Open the log, or read and repair it; `run` does so itself unless it was done before."""
         self.phase, self.scene.window, self._next, self._stalled = Phase.STARTING, None, None, False
         self.mailbox.discard(TaskDone)  # of the life before
-        if self.opening is not None and not self._stored:
-            opening.begin(self.log, self.opening, self.stage.now_ms())
-            self._stored = True
+        if not self._stored:
+            self.begin()
         else:
             first = self.log.seq == 0
             await opening.read(self.log, self.stage.store)
@@ -204,16 +210,6 @@ class Session:
             self.stage.on_notice(DurabilityDelayed(self.id, ended.turn))
         self._stalled = False
         self.mailbox.put(TaskDone(ended), urgent=True)
-
-    async def _last_flush(self) -> None:
-        with trio.move_on_after(self.stage.limits.flush_stall_s):
-            try:
-                await self.log.flush()
-                return
-            except LogError as error:
-                LOGGER.warning("session %s: its last events are not durable: %s", self.id, error)
-                return
-        LOGGER.warning("session %s: the store does not confirm its last events", self.id)
 
     def _leave(self) -> None:
         """The actor is going down, stopped or crashed: nobody may be left without an answer."""
@@ -388,8 +384,8 @@ class Session:
             self.on_ended(ended)
 
     def _waiting(self) -> Waiters:
-        self.waiters = self.waiters or Waiters()
-        return self.waiters
+        self.waiters = waiters = self.waiters or Waiters()
+        return waiters
 
     def _delta(self, delta: Delta) -> None:
         for take in self.deltas:

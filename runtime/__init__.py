@@ -22,7 +22,8 @@ assembly     plugins, tools and hooks put together and checked
 arguments    what is passed to open_runtime and create, checked
 handle       SessionHandle: a session as people hold it
 ground       what a runtime stands on: Trio run, store, metrics, nursery
-sessions     the live sessions: created, opened, revived, stopped, forgotten
+place        one live session as its supervisor and its actor see it
+sessions     all sessions: created, opened, revived, stopped, forgotten
 app          open_runtime: the composition root
 doors/       what people and programs meet the runtime through
 """

@@ -238,10 +238,10 @@ class Runtime:
     ) -> SessionHandle:
         """A new session; without an id it gets one. An id that exists is a `UsageError`: use `open`."""
         self._check_open()
-        id_ = new_session_id(session_id)
+        chosen, id_ = session_id is not None, new_session_id(session_id)
         system = checked_text("system", system, self._ground.stage.limits.text_max_chars)
         opening = SessionOpened(root=id_, system=system, model=self.models.checked(model), title=checked_title(title))
-        return await self._sessions.create(id_, opening)
+        return await self._sessions.create(id_, opening, chosen=chosen)
 
     async def open(self, session_id: str) -> SessionHandle:
         """A session that exists, live or in the store; its log is read and repaired. `SessionNotFound` otherwise.

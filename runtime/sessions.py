@@ -12,8 +12,8 @@ import trio
 
 from callboard.actors.alarm import AlarmClock
 from callboard.actors.books import CHILDREN, Child
-from callboard.actors.childspec import ChildSpec, Exit, Intensity, Restart
-from callboard.actors.errors import LogError, SessionClosed, SessionNotFound, ToolError, UsageError
+from callboard.actors.childspec import Exit, Intensity
+from callboard.actors.errors import CallboardError, LogError, SessionClosed, SessionNotFound, ToolError, UsageError
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Await, Stop, Wake
 from callboard.actors.notices import ChildRestarted
@@ -26,10 +26,11 @@ from callboard.runtime.guest import Guest
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.models import ModelNames
+from callboard.runtime.place import Place
 from callboard.runtime.registry import Registry, opened_of
 from callboard.runtime.spawn import WORKING, Spawner, TreeLimits, close_unbegun
 from callboard.runtime.supervisor import Supervisor
-from callboard.runtime.waiting import Pending
+from callboard.runtime.waiting import Pending, checkpoint
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class Sessions:
         polite_s: float,
     ) -> None:
         self._guest, self.stage, self._alarm, self._on_notice = guest, stage, alarm, on_notice
-        self._polite_s = polite_s
+        self.polite_s = polite_s
         self.registry = Registry(stage, on_notice, begin=self.supervise, holds=self._holds, left=self._left)
         self._busy: dict[str, trio.Event] = {}  # ids that something is being done to
         self.lookup = Lookup(stage.store, stage.codec)
@@ -90,9 +91,36 @@ class Sessions:
 
     # -- coming ------------------------------------------------------------------------------------------------------
 
-    async def create(self, session_id: str, opening: SessionOpened) -> SessionHandle:
-        """A new session, durable; `UsageError` when the id is taken, `LogError` when the store does not take it."""
-        return await self._on_trio(partial(self._create, session_id, opening))
+    async def create(self, session_id: str, opening: SessionOpened, *, chosen: bool) -> SessionHandle:
+        """A new session, durable; `UsageError` when the id is taken, `LogError` when the store does not take it.
+
+        A random id, not `chosen` by anybody, is nobody else's: it is neither looked up nor guarded, and all that is
+        done for it is done by callbacks, which saves a Trio task and two crossings, 40 us a session.
+        """
+        if chosen:
+            return await self._on_trio(partial(self._create, session_id, opening))
+        self.registry.check_thread()
+        self._check_open()
+        begun = Pending()
+        self._begin(session_id, opening, begun.reply)
+        await begun.get()
+        await checkpoint()  # a store in memory answers at once, and many creations must not keep the loop for long
+        return self._handle(session_id, opening)
+
+    def _begin(self, session_id: str, opening: SessionOpened, reply: Callable[[Exception | None], None]) -> None:
+        """Open the log and start the actor once that is durable, whether or not anybody still waits for it."""
+        actor = Session(self.stage, session_id, opening)
+        actor.begin()
+
+        def durable(error: Exception | None) -> None:
+            try:
+                if error is None:
+                    self.supervise(actor)
+            except CallboardError as refused:
+                error = refused
+            reply(error)
+
+        actor.log.when_durable(durable)
 
     async def open(self, session_id: str) -> SessionHandle:
         """The session of that id, read from the store unless it is live; `SessionNotFound` when there is none."""
@@ -123,10 +151,10 @@ class Sessions:
             if await self.exists(session_id):
                 raise UsageError(f"session {session_id!r} exists already: open it, or choose another id.")
             await self.supervisor.stop_child(session_id)  # one that is just ending
-            actor = Session(self.stage, session_id, opening)
-            await actor.load()
-            await actor.log.flush()
-            await self._start(actor)
+            self._check_open()
+            begun = Pending()
+            self._begin(session_id, opening, begun.reply)
+            await begun.get()
             return self._handle(session_id, opening)
 
     async def _from_store(self, session_id: str) -> SessionHandle:
@@ -158,19 +186,20 @@ class Sessions:
 
     def supervise(self, actor: Session) -> None:
         """Start an actor; `SessionClosed` when none starts any more."""
-        if not self.registry.open:
-            raise SessionClosed("the runtime is closing: no session starts any more.")
+        self._check_open()
         opened = opened_of(actor)
-        place = _Place(self, actor)
-        restart: Restart = "transient" if opened.parent is None else "temporary"
-        spec = ChildSpec(actor.id, place.life, restart, self._polite_s, stop=place.stop, about=place.about)
-        self.supervisor.start_child(spec)
+        place = Place(self, actor)
+        self.supervisor.start_child(place)
         self.registry.add(actor)
         actor.on_abort = place.aborted
         if opened.parent is not None:
             self.spawner.adopt(actor, opened)
 
-    async def _life(self, actor: Session) -> Exit:
+    def _check_open(self) -> None:
+        if not self.registry.open:
+            raise SessionClosed("the runtime is closing: no session starts any more.")
+
+    async def life(self, actor: Session) -> Exit:
         """(Trio) The actor's whole life. What the store refuses no restart would mend: it ends this one session."""
         try:
             return await actor.run()
@@ -281,7 +310,7 @@ class Sessions:
             while waiting:
                 actor = waiting.pop()
                 if not await self.supervisor.stop_child(actor.id):
-                    LOGGER.error("session %s did not end within %g s and was left", actor.id, self._polite_s)
+                    LOGGER.error("session %s did not end within %g s and was left", actor.id, self.polite_s)
                     actor.close()
                     self._forget(actor)
 
@@ -363,27 +392,6 @@ class Sessions:
         finally:
             del self._busy[session_id]
             done.set()
-
-
-class _Place:
-    """What a supervisor and an actor call here for one live session: one small object instead of a closure for each."""
-
-    __slots__ = ("_actor", "_home")
-
-    def __init__(self, home: Sessions, actor: Session) -> None:
-        self._home, self._actor = home, actor
-
-    def life(self) -> Awaitable[Exit]:
-        return self._home._life(self._actor)
-
-    def stop(self) -> None:
-        self._actor.tell(Stop())
-
-    def about(self) -> str:
-        return self._actor.phase.value
-
-    def aborted(self) -> None:
-        self._home.spawner.interrupt_children(self._actor)
 
 
 def _at_once(pending: Pending) -> Await:

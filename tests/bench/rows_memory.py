@@ -19,6 +19,7 @@ from .row import Figures, Goal, Row
 from .sides import add
 
 AT_ONCE = 100
+WARM_BATCHES = 5
 BEGIN_S_MAX = 30.0
 
 
@@ -87,9 +88,10 @@ async def _passivated(sessions: int, store: str) -> Figures:
         created.extend(one.id for one in await asyncio.gather(*(rt.create() for _ in range(count))))
         await leave()
 
-    await begin(1)  # what comes once
+    for _ in range(WARM_BATCHES):  # what comes once: page caches, threads, the room of a batch
+        await begin(AT_ONCE)
     figures = await _held(begin, sessions)
-    assert len(registry.cold) == sessions + 1
+    assert len(registry.cold) == sessions + WARM_BATCHES * AT_ONCE
     some = created[-AT_ONCE:]
     with Span() as span:
         for id_ in some:
@@ -119,7 +121,8 @@ async def _passivated_floor(sessions: int, path: str) -> Figures:
             db.execute("INSERT INTO events VALUES (?, ?)", (id_, b"{}"))
         db.commit()
 
-    await begin(1)
+    for _ in range(WARM_BATCHES):
+        await begin(AT_ONCE)
     figures = await _held(begin, sessions)
     some = list(known)[-AT_ONCE:]
     with Span() as span:

@@ -220,7 +220,7 @@ async def test_never_is_a_choice():
     endless = config_of({"runtime": {"idle_evict_s": float("inf")}})
     for config in (RuntimeConfig(runtime=Bounds(idle_evict_s=None)), endless):
         async with open_runtime(config, model=echo()) as rt:
-            await rt.create()
+            await (await rt.create()).run("go")
             assert ["alarm", "sessions"] == [child["id"] for child in rt.statistics()["tree"]["children"]]
 
 
