@@ -12,7 +12,7 @@ from callboard.actors.answered import Answered
 from callboard.actors.books import MODE, PARKED, QUEUE, TURN
 from callboard.actors.childspec import Exit
 from callboard.actors.claim import first_claim, next_start
-from callboard.actors.dues import Dues, alarms_of, ask_plugins
+from callboard.actors.dues import Dues, ask_plugins
 from callboard.actors.errors import Fenced, LogError, MailboxFull, SessionClosed
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import AbortRequested, SessionOpened, StartKind, TurnEnded, TurnStarted
@@ -93,8 +93,7 @@ class Session:
         self.last_ended: TurnEnded | None = None
         self.log = EventLog(id_, stage.store, stage.codec, stage.folds, stage.now_ms, stage.on_event)
         self.scene = Scene(self.log, stage, self._delta)
-        alarms = alarms_of(stage)
-        self._dues = Dues(self.scene, alarms) if alarms else None
+        self._dues = Dues(self.scene, stage.alarms) if stage.alarms else None
         self.waiters: Waiters | None = None
         self.answered = (kept and kept.answered) or Answered()
         self._next: Callable[[], Awaitable[None]] | None = None  # gets the slot

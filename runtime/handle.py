@@ -162,7 +162,7 @@ class SessionHandle:
     def state(self) -> dict[str, Any]:
         """What is known of the session: every fold by its key, as plain values, and the number they are true for.
 
-        Of a session that left memory the log is read for it, here and now: a millisecond for each few hundred events.
+        Of a session that left memory the log is read for it, here and now: a millisecond for each two hundred events.
         """
         log, phase = self._home.registry.log(self.id)
         known: dict[str, Any] = {"seq": log.seq - 1, "phase": phase.value}
