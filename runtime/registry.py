@@ -100,7 +100,10 @@ class Registry:
         A `UsageError` in a thread that is not the loops'.
         """
         self.check_thread()
-        self._there(session_id, self.awake(session_id)).tell(letter)
+        actor = self.awake(session_id)
+        if actor is None and self.open and session_id in self.cold:
+            raise SessionClosed(f"session {session_id!r} cannot come back: no session starts any more.")
+        self._there(session_id, actor).tell(letter)
 
     def check_thread(self) -> None:
         """A `UsageError` in a thread that is not the loops': it would wake the actor from outside, which loses it."""
@@ -178,7 +181,10 @@ class Registry:
         if kept is None or not self.open:
             return self.get(session_id)
         actor = Session(self._stage, session_id, kept.opened(session_id), kept)
-        self._begin(actor)
+        try:
+            self._begin(actor)
+        except SessionClosed:  # the supervisor gave up, or the loops end: it stays where it is
+            return None
         return actor
 
     # -- going -------------------------------------------------------------------------------------------------------

@@ -235,3 +235,15 @@ async def test_damaged_log_is_news_when_it_is_wanted(tmp_path):
         with pytest.raises(SessionClosed):
             await asyncio.wait_for(s.run("two"), 5)
         assert [] == list(rt.sessions())
+
+
+async def test_nothing_comes_back_where_nothing_starts():
+    """When the supervisor has given up, a session that left stays away: who asks is refused, an alarm is no crash."""
+    async with open_runtime(QUICK, model=echo()) as rt:
+        s = await rt.create("s")
+        await cold(rt, "s")
+        rt._sessions.supervisor.end()
+        with pytest.raises(SessionClosed, match="no session starts any more"):
+            await s.submit("late")
+        rt._sessions.ring("s")
+        assert "cold" == state(rt, "s")
