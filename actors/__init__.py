@@ -43,6 +43,8 @@ verbs       what each control verb writes and answers
 opening     how a log begins, is read from the store, and is repaired
 ending      how the last events reach the disk, within a bound
 dues        when plugins want to be woken, and what they write between turns
+passivation  what keeps a resting session in memory, and what is kept of one that left it
+slot        a session's one place, until its end is on the disk
 session     Session: mailbox, phase, one running task
 testing     scripted models, fakes, a lab, seeds: public
 """

@@ -18,6 +18,10 @@ class Answered:
     def __init__(self) -> None:
         self._answers: dict[tuple[type[Named], str], Answer] | None = None
 
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._answers)
+
     def get(self, letter: Named) -> Answer | None:
         """The answer this verb was given by its id, None for a new one or for no id."""
         if letter.id is None or self._answers is None:

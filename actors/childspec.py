@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 
@@ -32,6 +32,45 @@ class ChildSpec:
     kind: Literal["actor", "supervisor"] = "actor"
     stop: Callable[[], object] | None = None
     about: Callable[[], Any] | None = None
+
+
+class Spec(Protocol):
+    """What a supervisor asks of a child's spec: a `ChildSpec`, or any object that answers the same."""
+
+    @property
+    def id(self) -> str:
+        """Its name, one for each child."""
+        ...
+
+    @property
+    def start(self) -> Callable[[], Awaitable[Any]]:
+        """(Trio) Lives as long as the child."""
+        ...
+
+    @property
+    def restart(self) -> Restart:
+        """When it is started again."""
+        ...
+
+    @property
+    def shutdown_s(self) -> float:
+        """How long it may take to end."""
+        ...
+
+    @property
+    def kind(self) -> Literal["actor", "supervisor"]:
+        """What it is, for statistics."""
+        ...
+
+    @property
+    def stop(self) -> Callable[[], object] | None:
+        """Asks it to end."""
+        ...
+
+    @property
+    def about(self) -> Callable[[], Any] | None:
+        """What statistics show of it."""
+        ...
 
 
 @attrs.frozen

@@ -8,7 +8,6 @@ from callboard.actors.books import QUEUE, SEEN
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, MessageQueued
 from callboard.actors.plugin import Alarm
-from callboard.actors.stage import Stage
 from callboard.actors.view import CallView, Scene
 
 
@@ -60,11 +59,6 @@ class Dues:
         log = self._scene.log
         dues = (alarm.next_ms(log[alarm.projection]) for alarm in self._alarms)
         return min((due for due in dues if due is not None), default=None)
-
-
-def alarms_of(stage: Stage) -> tuple[Alarm, ...]:
-    """All alarms of all plugins."""
-    return tuple(alarm for plugin in stage.plugins for alarm in plugin.alarms)
 
 
 def new_input(log: EventLog, events: Iterable[Event]) -> Iterator[Event]:

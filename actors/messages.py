@@ -178,6 +178,13 @@ class Wake(Ask):
 
 
 @attrs.frozen(eq=False)
+class Passivate(Ask):
+    """Leave memory, if nothing holds the session: flush, then `leave(actor)` decides in one piece. Else `reply`."""
+
+    leave: Callable[[Any], bool]
+
+
+@attrs.frozen(eq=False)
 class Await(Ask):
     """Tell me when this turn has ended; without `turn`, when the session is idle.
 
@@ -195,4 +202,4 @@ class TaskDone(Ask):
 
 
 Writes: TypeAlias = Submit | Steer | SubmitOrSteer | Inject | ChildDone | Withdraw | ResumeQueue | SetMode
-Letter: TypeAlias = Writes | Interrupt | Stop | Wake | Await | TaskDone
+Letter: TypeAlias = Writes | Interrupt | Stop | Wake | Passivate | Await | TaskDone

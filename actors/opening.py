@@ -1,4 +1,4 @@
-"""Opening: how a session's log begins, and how it is read from the store and repaired."""
+"""Opening: how a session's log begins, how it is read from the store and repaired, and how it ends."""
 
 from functools import partial
 

@@ -14,6 +14,7 @@ from callboard.actors.messages import (
     Inject,
     Interrupt,
     Letter,
+    Passivate,
     ResumeQueue,
     SetMode,
     Steer,
@@ -35,6 +36,7 @@ class Phase(enum.Enum):
     ABORTING = "aborting"  # the task is ending; the slot stays taken until the end is flushed
     STOPPING = "stopping"  # aborting, and the session ends with it
     STOPPED = "stopped"
+    PASSIVATED = "passivated"  # it left memory; its log is in the store, and a message brings it back as a new actor
 
 
 class Do(enum.Enum):
@@ -55,17 +57,19 @@ class Do(enum.Enum):
     NEXT = enum.auto()  # the slot is free: start what is queued, or rest
     CLOSE = enum.auto()  # flush and end the actor
     END = enum.auto()  # the task is over and so is the session
+    LEAVE = enum.auto()  # flush and leave memory, unless something holds it
     REFUSE = enum.auto()  # SessionClosed
     IGNORE = enum.auto()
 
 
-_S, _I, _R, _A, _G, _X = (
+_S, _I, _R, _A, _G, _X, _P = (
     Phase.STARTING,
     Phase.IDLE,
     Phase.RUNNING,
     Phase.ABORTING,
     Phase.STOPPING,
     Phase.STOPPED,
+    Phase.PASSIVATED,
 )
 Row = Mapping[type[Letter], tuple[Do, Phase]]
 
@@ -83,6 +87,7 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             SetMode: (Do.LATER, _S),
             ChildDone: (Do.LATER, _S),
             Wake: (Do.LATER, _S),
+            Passivate: (Do.LATER, _S),
             Await: (Do.LATER, _S),
         },
         _I: {
@@ -97,6 +102,7 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             SetMode: (Do.MODE, _I),
             ChildDone: (Do.QUEUE, _I),
             Wake: (Do.FIRE, _I),
+            Passivate: (Do.LEAVE, _P),
             Await: (Do.WATCH, _I),
         },
         _R: {
@@ -111,6 +117,7 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             SetMode: (Do.MODE, _R),
             ChildDone: (Do.QUEUE, _R),
             Wake: (Do.IGNORE, _R),
+            Passivate: (Do.IGNORE, _R),
             Await: (Do.WATCH, _R),
             TaskDone: (Do.NEXT, _I),
         },
@@ -126,6 +133,7 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             SetMode: (Do.MODE, _A),
             ChildDone: (Do.QUEUE, _A),
             Wake: (Do.IGNORE, _A),
+            Passivate: (Do.IGNORE, _A),
             Await: (Do.WATCH, _A),
             TaskDone: (Do.NEXT, _I),
         },
@@ -141,6 +149,7 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             SetMode: (Do.REFUSE, _G),
             ChildDone: (Do.QUEUE, _G),
             Wake: (Do.IGNORE, _G),
+            Passivate: (Do.IGNORE, _G),
             Await: (Do.WATCH, _G),
             TaskDone: (Do.END, _X),
         },
@@ -156,7 +165,23 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             SetMode: (Do.REFUSE, _X),
             ChildDone: (Do.REFUSE, _X),
             Wake: (Do.IGNORE, _X),
+            Passivate: (Do.IGNORE, _X),
             Await: (Do.REFUSE, _X),
+        },
+        _P: {
+            Submit: (Do.REFUSE, _P),
+            Steer: (Do.REFUSE, _P),
+            SubmitOrSteer: (Do.REFUSE, _P),
+            Inject: (Do.REFUSE, _P),
+            Withdraw: (Do.REFUSE, _P),
+            ResumeQueue: (Do.REFUSE, _P),
+            Interrupt: (Do.NOTHING, _P),
+            Stop: (Do.NOTHING, _P),
+            SetMode: (Do.REFUSE, _P),
+            ChildDone: (Do.REFUSE, _P),
+            Wake: (Do.IGNORE, _P),
+            Passivate: (Do.IGNORE, _P),
+            Await: (Do.REFUSE, _P),
         },
     }
 )

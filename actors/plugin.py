@@ -255,7 +255,8 @@ class Plugin:
 
     `before_step` hooks run in plugin order before each step. `on_idle(view)` may return a Message that starts an
     automatic turn. `prompt_section(view)` gives text of the system prompt. `open_steps(view)` counts work left at a
-    turn's end. `state(projection value)` renders each projection for `state()`, by its key.
+    turn's end. `holds(view)` keeps a resting session in memory while it is true. `state(projection value)` renders each
+    projection for `state()`, by its key.
     """
 
     name: str
@@ -267,6 +268,7 @@ class Plugin:
     alarms: tuple[Alarm, ...] = ()
     prompt_section: Callable[[View], str | None] | None = None
     open_steps: Callable[[View], int] | None = None
+    holds: Callable[[View], bool] | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse a name that cannot be quoted, and a hook that could not be awaited."""

@@ -8,9 +8,10 @@ from callboard.actors import opening, verbs
 from callboard.actors.abort import AbortWindow
 from callboard.actors.answered import Answered
 from callboard.actors.books import MODE, PARKED, QUEUE, TURN
+from callboard.actors.childspec import Exit
 from callboard.actors.claim import first_claim, next_start
-from callboard.actors.dues import Dues, alarms_of, ask_plugins
-from callboard.actors.ending import Ending, last_flush
+from callboard.actors.dues import Dues, ask_plugins
+from callboard.actors.ending import last_flush
 from callboard.actors.errors import Fenced, LogError, MailboxFull, SessionClosed
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import (
@@ -34,6 +35,7 @@ from callboard.actors.messages import (
     Interrupt,
     Interrupting,
     Letter,
+    Passivate,
     Refused,
     Reply,
     ResumeQueue,
@@ -48,7 +50,9 @@ from callboard.actors.messages import (
     Writes,
 )
 from callboard.actors.notices import Delta
+from callboard.actors.passivation import Kept, passivated
 from callboard.actors.phase import Do, Phase, on
+from callboard.actors.slot import Slot
 from callboard.actors.stage import Stage
 from callboard.actors.turn import Running
 from callboard.actors.view import Scene
@@ -56,7 +60,8 @@ from callboard.actors.waiters import Waiters, refuse_stalled, turn_away
 
 # Tuples made once: `A | B` in an isinstance is built anew at each message, a tenth of what a tell costs.
 URGENT = (Interrupt, Stop, TaskDone, ChildDone, Wake)
-QUIET = (Await, Interrupt, Steer, Inject)  # after these an idle session has nothing new to start
+QUIET = (Await, Interrupt, Steer, Inject, Passivate)  # after these an idle session has nothing new to start
+NONE = frozenset[str]()
 
 
 class Session:
@@ -66,19 +71,17 @@ class Session:
     """
 
     __slots__ = (
-        "_answered",
         "_answering",
         "_dues",
-        "_ending",
-        "_held",
         "_loaded",
-        "_running",
+        "_slot",
         "_stored",
-        "_suspects",
         "_told",
-        "_waiters",
+        "answered",
         "deltas",
+        "held",
         "id",
+        "kept",
         "last_ended",
         "log",
         "mailbox",
@@ -86,13 +89,16 @@ class Session:
         "on_ended",
         "opening",
         "phase",
+        "rested_s",
         "scene",
         "stage",
+        "suspects",
+        "waiters",
     )
 
-    def __init__(self, stage: Stage, id_: str, opening: SessionOpened | None) -> None:
-        """`opening` starts a new log; None reads the one in the store."""
-        self.stage, self.id, self.opening = stage, id_, opening
+    def __init__(self, stage: Stage, id_: str, opening: SessionOpened | None, kept: Kept | None = None) -> None:
+        """`opening` starts a new log; None, or what was `kept` of a passivated session, reads the one in the store."""
+        self.stage, self.id, self.opening, self.kept = stage, id_, opening, kept
         self.phase = Phase.STARTING
         self.mailbox = Mailbox(stage.limits.mailbox_max)
         self.deltas: tuple[Callable[[Delta], None], ...] = ()
@@ -101,25 +107,22 @@ class Session:
         self.last_ended: TurnEnded | None = None
         self.log = EventLog(id_, stage.store, stage.codec, stage.folds, stage.now_ms, stage.on_event)
         self.scene = Scene(self.log, stage, self._delta)
-        alarms = alarms_of(stage)
-        self._dues = Dues(self.scene, alarms) if alarms else None
-        self._waiters: Waiters | None = None
-        self._answered = Answered()
-        self._running: Running | None = None  # what the slot holds: a turn,
-        self._ending: Ending | None = None  # or its end on the way to the disk
+        self._dues = Dues(self.scene, stage.alarms) if stage.alarms else None
+        self.waiters: Waiters | None = None
+        self.answered = (kept and kept.answered) or Answered()
+        self._slot = Slot(stage, self.log, self._durable)
         self._answering: Ask | None = None
-        self._told = 0  # ends of turns up to this one were told
-        self._loaded = self._held = False
-        self._stored = opening is None
-        self._suspects: frozenset[str] = frozenset()  # messages that were being claimed at the last crash
+        self._told, self.rested_s = 0, stage.now_s()  # ends of turns up to this one were told; since when it rests
+        self._loaded = self.held = False
+        self._stored = opening is None or kept is not None
+        self.suspects = NONE if kept is None else kept.suspects  # messages that were being claimed at the last crash
 
     def tell(self, letter: Letter) -> None:
         """Put a message into the mailbox; `MailboxFull` at once when it is full, `SessionClosed` after the end.
 
-        New input counts together with what is queued. What the runtime itself says always finds room, and so do
-        interrupts and stops: there is a bounded number of them.
+        New input counts together with what is queued. What the runtime says, interrupts and stops always find room.
         """
-        if self.phase is Phase.STOPPED:
+        if self.phase in (Phase.STOPPED, Phase.PASSIVATED):
             if isinstance(letter, Interrupt | Stop):
                 turn_away(letter, SessionClosed(""))
                 return
@@ -130,8 +133,8 @@ class Session:
 
     # -- its life ------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """(Trio) Read the log, repair it, then do what the mailbox says until stopped."""
+    async def run(self) -> Exit:
+        """(Trio) Read the log, repair it, then do what the mailbox says until stopped or passivated; says which."""
         try:
             if not self._loaded:
                 await self.load()
@@ -139,32 +142,42 @@ class Session:
             self._wake_up()
             while self.phase is not Phase.STOPPED:
                 letter = await self.mailbox.next()
+                if isinstance(letter, Passivate) and self.phase is Phase.IDLE and await passivated(self, letter):
+                    return "passivated"
                 if letter is not None:
                     self._do(letter)
-                if self._running is not None and self._running.over:
-                    self._end_turn()
+                del letter  # and with it whoever asked, 0.4 KB
+                self._slot.look()
             await last_flush(self.log, self.stage.limits.flush_stall_s)
+            return "normal"
         finally:
             self._leave()
+
+    def begin(self) -> None:
+        """Open a new log; `run` does so itself unless it was done before."""
+        assert self.opening is not None
+        opening.begin(self.log, self.opening, self.stage.now_ms())
+        self._stored = self._loaded = True
+        self.phase = Phase.IDLE
 
     async def load(self) -> None:
         """(Trio) Open the log, or read and repair it; `run` does so itself unless it was done before."""
         self.phase, self.scene.window = Phase.STARTING, None
         self.mailbox.discard(TaskDone)  # of the life before
-        if self.opening is not None and not self._stored:
-            opening.begin(self.log, self.opening, self.stage.now_ms())
-            self._stored = True
+        if not self._stored:
+            self.begin()
         else:
             first = self.log.seq == 0
             await opening.read(self.log, self.stage.store)
+            kept = self.kept
             claimed = opening.claimed_at_crash(self.log)
-            mended = opening.mend(self.log, cold=first, poison=claimed & self._suspects)
-            self._suspects = claimed
+            mended = opening.mend(self.log, cold=first and kept is None, poison=claimed & self.suspects)
+            self.suspects = self.suspects if kept is not None else claimed
             if first:  # whoever waited for the turns before waits elsewhere; a mended one is news
                 self._told = self.log[TURN].number - mended
                 self.last_ended = None if mended else self.log.last_end
-                self._held = True  # a session that is only opened resumes nothing by itself
-            self.scene.fresh = True
+                self.held = kept is None or kept.held  # a session that is only opened resumes nothing by itself
+            self.scene.fresh, self.kept = kept is None or kept.fresh, None
         self._loaded = True
 
     def _wake_up(self) -> None:
@@ -175,34 +188,12 @@ class Session:
         ended = self.log.last_end
         if ended is not None and ended.turn > self._told:
             self.phase = Phase.ABORTING
-            self._finish(ended)
+            self._slot.finish(ended)
         else:
             self._rest()
 
-    def _end_turn(self) -> None:
-        """Close the turn's books, and wait for the disk before anybody hears of it."""
-        running, self._running = self._running, None
-        assert running is not None
-        try:
-            ended = running.end()
-        finally:
-            running.leave()
-        self._finish(ended)
-
-    def _finish(self, ended: TurnEnded) -> None:
-        self._ending = Ending(self.stage, self.log, ended, self._durable)
-
     def _durable(self, ended: TurnEnded) -> None:
         self.mailbox.put(TaskDone(ended), urgent=True)
-
-    def _free(self) -> None:
-        """Nothing is in the slot any more: what was there is told to end, and reports nothing."""
-        running, self._running = self._running, None
-        ending, self._ending = self._ending, None
-        if running is not None:
-            running.leave()
-        if ending is not None:
-            ending.close()
 
     def _leave(self) -> None:
         """The actor is going down, stopped or crashed: nobody may be left without an answer."""
@@ -210,7 +201,7 @@ class Session:
         if answering is not None:
             self._answering = None
             turn_away(answering, SessionClosed(f"session {self.id!r} crashed over this message."))
-        self._free()
+        self._slot.free()
         if self.phase is Phase.STOPPED:
             self.close()
 
@@ -222,8 +213,8 @@ class Session:
         closed = SessionClosed(f"session {self.id!r} has ended.")
         for letter in self.mailbox.empty():
             turn_away(letter, closed)
-        if self._waiters is not None:
-            self._waiters.stopped(closed)
+        if self.waiters is not None:
+            self.waiters.stopped(closed)
 
     # -- what messages do ----------------------------------------------------------------------------------------
 
@@ -244,9 +235,13 @@ class Session:
                 self._await(letter)
             case Wake() if self._dues is not None:
                 self._dues.rang()
+            case Passivate():
+                letter.reply(None)
             case TaskDone():
+                if self.scene.window is not None:
+                    self.scene.window.on_open = None  # what the turn left behind must not keep the session
                 self.phase, self.scene.window = after, None
-                self._free()
+                self._slot.free()
                 self._ended(letter.ended)
             case Wake():
                 pass
@@ -258,13 +253,13 @@ class Session:
 
     def _write(self, letter: Writes, do: Do) -> None:
         """Verbs that write: decide, append, and answer when it is durable."""
-        if isinstance(letter, Input) and self._ending is not None and self._ending.stalled:
+        if self._slot.stalled and isinstance(letter, Input):
             refuse_stalled(letter, self.id)
             return
         try:
             answer = self._decide(letter, joins=do is Do.JOIN and self._takes_input())
             if isinstance(letter, Submit | SubmitOrSteer | ChildDone | ResumeQueue):
-                self._held = False
+                self.held = False
         except LogError as error:
             turn_away(letter, error)
             if isinstance(error, Fenced):
@@ -282,7 +277,7 @@ class Session:
         return window is not None and window.cause is None and not window.settled and self.log[TURN].open
 
     def _decide(self, letter: Writes, *, joins: bool) -> Answer:
-        again = self._answered.get(letter) if isinstance(letter, Steer) else None
+        again = self.answered.get(letter) if isinstance(letter, Steer) else None
         if again is not None:
             return again
         events, answer = verbs.decide(self.log, letter, idle=self.phase is Phase.IDLE, joins=joins)
@@ -292,10 +287,10 @@ class Session:
             case Submit() if letter.ended is not None:
                 self._watch_message(letter.ended, letter.id, events, answer)
             case Steer() if isinstance(answer, Refused):  # so that a retry joins no later turn
-                self._answered.keep(letter, answer)
-            case Withdraw() if events and self._waiters is not None:
+                self.answered.keep(letter, answer)
+            case Withdraw() if events and self.waiters is not None:
                 gone = SessionClosed(f"message {letter.id!r} was withdrawn before a turn took it.")
-                self._waiters.withdrawn(letter.id, gone)
+                self.waiters.withdrawn(letter.id, gone)
         return answer
 
     def _watch_message(self, ended: Reply, id_: str | None, events: tuple[Event, ...], answer: Any) -> None:
@@ -310,8 +305,8 @@ class Session:
             ended(None)
 
     def _interrupt(self, letter: Interrupt, do: Do, after: Phase) -> None:
-        again = self._answered.get(letter)
-        letter.reply(again or self._answered.keep(letter, self._interrupting(letter, do, after)))
+        again = self.answered.get(letter)
+        letter.reply(again or self.answered.keep(letter, self._interrupting(letter, do, after)))
 
     def _interrupting(self, letter: Interrupt, do: Do, after: Phase) -> Interrupting | Idle | Refused:
         turn = self.log[TURN]
@@ -351,21 +346,23 @@ class Session:
     def _rest(self) -> None:
         """The slot is free: do what is due, start what is queued, ask the plugins for more, or be idle."""
         if self._dues is not None and self._dues.fire():
-            self._held = False
+            self.held = False
         start = self._next_start()
-        if start is None and not (self._held or self.log[MODE].active) and ask_plugins(self.scene):
+        if start is None and not (self.held or self.log[MODE].active) and ask_plugins(self.scene):
             start = self._next_start()
-        if start is None or self._held:
-            if self._waiters is not None:
-                self._waiters.idle()
+        if start is None or self.held:
+            self.rested_s = self.stage.now_s()
+            if self.waiters is not None:
+                self.waiters.idle()
+                self.waiters = self.waiters or None
             return
         number = self.log[TURN].number + 1
         self.log.append(TurnStarted(number, start=start, started_ms=self.stage.now_ms()))
-        if self._waiters is not None:
-            self._waiters.taken((message.id for message in first_claim(self.log[QUEUE], start)), number)
-        self.scene.window = AbortWindow(self.stage.timers, self.stage.limits.abort_window_s, self._tell_children)
+        if self.waiters is not None:
+            self.waiters.taken((message.id for message in first_claim(self.log[QUEUE], start)), number)
+        self.scene.window = AbortWindow(self.stage.timers, self.stage.limits.abort_window_s, self.on_abort)
         self.phase = Phase.RUNNING
-        self._running = Running(self.scene, start, self.mailbox.nudge)
+        self._slot.take(Running(self.scene, start, self.mailbox.nudge))
 
     def _next_start(self) -> StartKind | None:
         log = self.log
@@ -373,19 +370,14 @@ class Session:
 
     def _ended(self, ended: TurnEnded) -> None:
         self.last_ended, self._told = ended, ended.turn
-        if self._waiters is not None:
-            self._waiters.ended(ended, self.log[QUEUE])
+        if self.waiters is not None:
+            self.waiters.ended(ended, self.log[QUEUE])
         if self.on_ended is not None:
             self.on_ended(ended)
 
-    def _tell_children(self) -> None:
-        if self.on_abort is not None:
-            self.on_abort()
-
     def _waiting(self) -> Waiters:
-        if self._waiters is None:
-            self._waiters = Waiters()
-        return self._waiters
+        self.waiters = waiters = self.waiters or Waiters()
+        return waiters
 
     def _delta(self, delta: Delta) -> None:
         for take in self.deltas:

@@ -12,7 +12,7 @@ from callboard.actors.events import Event
 from callboard.actors.fold import Folds
 from callboard.actors.model import Model, ToolSpec
 from callboard.actors.notices import AbandonedChanged, Notice
-from callboard.actors.plugin import Hook, Plugin
+from callboard.actors.plugin import Alarm, Hook, Plugin
 from callboard.actors.store import Store
 from callboard.actors.timers import Timers
 from callboard.actors.tool import Tool
@@ -117,6 +117,7 @@ class Stage:
     specs: tuple[ToolSpec, ...] = attrs.field(init=False)
     gates: tuple[Plugin, ...] = attrs.field(init=False)  # the plugins that take part before each step
     writers: tuple[Plugin, ...] = attrs.field(init=False)  # those with a section in the prompt
+    alarms: tuple[Alarm, ...] = attrs.field(init=False)  # of all plugins
     now_s: Callable[[], float] = attrs.field(init=False)
     pits: list[Any] = attrs.field(init=False, factory=list)  # where bodies ran and may run again, see host.py
 
@@ -124,6 +125,7 @@ class Stage:
         # The clock itself: `trio.current_time` goes three calls deep, and a step asks a dozen times.
         self.now_s = trio.lowlevel.current_clock().current_time
         offered = (tool for tool in self.tools.values() if tool.exposure in ("direct", "direct_model_only"))
+        self.alarms = tuple(alarm for plugin in self.plugins for alarm in plugin.alarms)
         self.specs = tuple(tool.spec for tool in offered)
         self.timers = Timers(self.nursery.start_soon)
         self.gates = tuple(plugin for plugin in self.plugins if plugin.before_step is not None)

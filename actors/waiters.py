@@ -20,6 +20,10 @@ class Waiters:
         self._idle: list[Reply] = []
         self._stop: list[Reply] = []
 
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._turns or self._messages or self._idle or self._stop)
+
     def for_turn(self, turn: int, reply: Reply) -> None:
         """Tell `reply` the end of this turn."""
         self._turns.setdefault(turn, []).append(reply)

@@ -13,7 +13,7 @@ from callboard.metrics.labels import PHASE, PHASES
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
 BY_PHASE = (
-    ("sessions", "phases", "Live sessions by phase."),
+    ("sessions", "phases", "Open sessions by phase."),
     ("mailbox_messages", "mailbox", "Messages waiting in mailboxes, by the phase of their session."),
     ("queued_messages", "queued", "Accepted input that waits for a turn, by the phase of its session."),
 )

@@ -57,7 +57,7 @@ CONTROL_TOOLS = (
 PROVIDERS = ("scripted", "replay", "openai", "anthropic")
 RESULTS = ("completed", "truncated", "interrupted", "retryable", "failed")
 TOKEN_TYPES = ("input", "cached", "output", "reasoning")  # cached is a part of input, reasoning of output
-PHASES = ("starting", "idle", "running", "aborting", "stopping", "stopped")
+PHASES = ("starting", "idle", "running", "aborting", "stopping", "stopped", "passivated")
 
 CONTROL_TOOL = closed("tool", CONTROL_TOOLS)
 OUTCOME = closed("outcome", get_args(Outcome))

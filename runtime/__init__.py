@@ -14,6 +14,8 @@ supervisor   starts children, restarts them, gives up loudly
 config       RuntimeConfig from TOML, all mistakes at once
 lookup       what a store knows of sessions without loading them
 reading      a reader of one session: log first, then live
+registry     which sessions there are, live or passivated; a message to one that left brings it back
+sweep        asks sessions that rest for long to leave memory
 spawn        who may start a subagent; the Spawner that starts it
 recordings/  recorded sessions of other agents
 stores/      where logs become durable
@@ -22,7 +24,8 @@ assembly     plugins, tools and hooks put together and checked
 arguments    what is passed to open_runtime and create, checked
 handle       SessionHandle: a session as people hold it
 ground       what a runtime stands on: Trio run, store, metrics, nursery
-sessions     the live sessions: created, opened, revived, stopped, forgotten
+place        one live session as its supervisor and its actor see it
+sessions     all sessions: created, opened, revived, stopped, forgotten
 app          open_runtime: the composition root
 doors/       what people and programs meet the runtime through
 """

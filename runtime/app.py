@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -46,9 +46,10 @@ from callboard.runtime.ground import Ground, Parts
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lag import LagProbes
 from callboard.runtime.models import ModelNames
-from callboard.runtime.reading import QUEUE_MAX, Reading, tell_readers
+from callboard.runtime.reading import QUEUE_MAX, Reading
 from callboard.runtime.sessions import Sessions
 from callboard.runtime.supervisor import Supervisor
+from callboard.runtime.sweep import Sweep
 
 T = TypeVar("T")
 
@@ -150,12 +151,12 @@ class Runtime:
             polite_s=self.config.runtime.shutdown_s * POLITE_FACTOR,
         )
         ground.stage.spawner = self._sessions.spawner
-        ground.listener = partial(tell_readers, self._sessions.readings)
+        ground.listener = self._sessions.registry.audience.hear
         sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
         self._root = Supervisor(
             ground.guest,
             id="root",
-            children=(ChildSpec("alarm", self._alarm.run), sessions),
+            children=(ChildSpec("alarm", self._alarm.run), *self._sweeps(), sessions),
             intensity=Intensity(supervision.restarts_max, supervision.period_s),
             on_notice=ground.notice,
         )
@@ -165,6 +166,13 @@ class Runtime:
         if self.config.runtime.gc_policy == "manage":
             self._garbage = GarbageKeeper(ground.guest.loop, self._busy)
             self._garbage.start()
+
+    def _sweeps(self) -> tuple[ChildSpec, ...]:
+        """The sweep, unless every session stays in memory."""
+        evict_s = self.config.runtime.idle_evict_s
+        if evict_s is None or evict_s == math.inf:
+            return ()
+        return (ChildSpec("sweep", Sweep(self._sessions.registry, evict_s).run),)
 
     async def close(self) -> None:
         """Stop every session, flush, end; bounded by `shutdown_s`. What still lives is named in `left` and the log.
@@ -238,10 +246,10 @@ class Runtime:
     ) -> SessionHandle:
         """A new session; without an id it gets one. An id that exists is a `UsageError`: use `open`."""
         self._check_open()
-        id_ = new_session_id(session_id)
+        chosen, id_ = session_id is not None, new_session_id(session_id)
         system = checked_text("system", system, self._ground.stage.limits.text_max_chars)
         opening = SessionOpened(root=id_, system=system, model=self.models.checked(model), title=checked_title(title))
-        return await self._sessions.create(id_, opening)
+        return await self._sessions.create(id_, opening, chosen=chosen)
 
     async def open(self, session_id: str) -> SessionHandle:
         """A session that exists, live or in the store; its log is read and repaired. `SessionNotFound` otherwise.
@@ -259,17 +267,17 @@ class Runtime:
         return await self._sessions.spawn(SpawnRequest(session_id, name, task, notify=notify))
 
     def actor(self, session_id: str) -> Session:
-        """The live actor of a session; `SessionClosed` when there is none."""
+        """The actor of a session that is in memory; `SessionClosed` when there is none, or it left memory."""
         self._check_open()
-        return self._sessions.actor(session_id)
+        return self._sessions.registry.actor(session_id)
 
     def read(self, session_id: str, after: int = -1, *, deltas: bool = False, queue_max: int = QUEUE_MAX) -> Reading:
         """A reader of a session by its id; of one that is not live it reads what the store has, and ends."""
         self._check_begun()
-        return self._sessions.read(session_id, after, deltas=deltas, queue_max=queue_max)
+        return self._sessions.registry.read(session_id, after, deltas=deltas, queue_max=queue_max)
 
     def sessions(self) -> tuple[SessionHandle, ...]:
-        """The live sessions."""
+        """All sessions that are open, in memory or passivated."""
         self._check_open()
         return self._sessions.handles()
 

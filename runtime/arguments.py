@@ -1,6 +1,6 @@
 """What is passed to open_runtime and to create, checked where it comes in: each mistake is a `UsageError`."""
 
-import uuid
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def checked_folder(folder: Any) -> str:
 def new_session_id(session_id: Any) -> str:
     """The id as it was chosen, or a random one for None."""
     if session_id is None:
-        return f"s-{uuid.uuid4().hex[:12]}"
+        return f"s-{secrets.token_hex(6)}"
     fits = isinstance(session_id, str) and 0 < len(session_id) <= SESSION_ID_MAX_CHARS and session_id.isprintable()
     if not fits:
         raise UsageError(f"a session id is 1 to {SESSION_ID_MAX_CHARS} printable characters, got {session_id!r:.80}.")

@@ -18,6 +18,7 @@ from callboard.actors.errors import ConfigError
 from callboard.actors.tool import Exposure
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+IDLE_EVICT_S_MIN = 0.01
 TEXT_MAX_BYTES = 1024 * 1024  # of a configuration file; a larger one is some other file
 
 
@@ -29,6 +30,11 @@ def _at_least(low: float) -> Any:
     return check
 
 
+def _seconds_or_never(instance: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
+    if value is not None and not value >= IDLE_EVICT_S_MIN:
+        raise ValueError(f"{attribute.name} must be at least {IDLE_EVICT_S_MIN:g}, or inf for never, got {value}")
+
+
 def _port(instance: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
     if not 0 <= value <= 65535:
         raise ValueError(f"{attribute.name} must be 0 to 65535, got {value}")
@@ -36,7 +42,7 @@ def _port(instance: object, attribute: "attrs.Attribute[Any]", value: int) -> No
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """[runtime]: the bounds of sessions; seconds.
+    """[runtime]: the bounds of sessions; seconds. `idle_evict_s` None or inf: no session ever leaves memory.
 
     `gc_policy` is about the whole process: "manage" keeps full garbage collections out of the way of interrupts,
     "leave" changes nothing. The command line manages unless it is told to leave, an embedded runtime leaves.
@@ -46,6 +52,7 @@ class Bounds:
     mailbox_max: int = attrs.field(default=1024, validator=_at_least(1))
     steps_max: int = attrs.field(default=200, validator=_at_least(1))
     turn_seconds_max: float | None = attrs.field(default=None, validator=_at_least(0.001))
+    idle_evict_s: float | None = attrs.field(default=300.0, validator=_seconds_or_never)
     shutdown_s: float = attrs.field(default=10.0, validator=_at_least(0.0))
     flush_stall_s: float = attrs.field(default=5.0, validator=_at_least(0.001))
     threads_max: int = attrs.field(default=64, validator=_at_least(1))

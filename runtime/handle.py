@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
-from callboard.actors.books import CHILDREN, OPENED
+from callboard.actors.books import CHILDREN
 from callboard.actors.errors import SessionClosed, UsageError
 from callboard.actors.events import TurnEnded
 from callboard.actors.fold import Trail
@@ -17,7 +17,6 @@ from callboard.actors.messages import (
     Inject,
     Interrupt,
     Interrupting,
-    Letter,
     ModeAnswer,
     Refused,
     ResumeQueue,
@@ -30,10 +29,11 @@ from callboard.actors.messages import (
     Withdraw,
     Withdrawn,
 )
-from callboard.actors.session import Session
+from callboard.actors.stage import Stage
 from callboard.actors.verbs import check_id, check_steer, check_submit
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
+from callboard.runtime.registry import Registry
 from callboard.runtime.waiting import Pending
 
 MODES = ("plan", "default")
@@ -42,17 +42,8 @@ MODES = ("plan", "default")
 class Home(Protocol):
     """The runtime, as a handle needs it."""
 
-    def actor(self, session_id: str) -> Session:
-        """The live actor; `SessionClosed` when there is none."""
-        ...
-
-    def check_thread(self) -> None:
-        """A `UsageError` in a thread that is not the loops'."""
-        ...
-
-    def read(self, session_id: str, after: int, *, deltas: bool, queue_max: int) -> Reading:
-        """A reader of the session, live or from the store."""
-        ...
+    stage: Stage
+    registry: Registry
 
     @property
     def lookup(self) -> Lookup:
@@ -83,12 +74,8 @@ class SessionHandle:
     async def _ask(self, make: Callable[[Callable[[Any], None]], Ask]) -> Any:
         pending = Pending()
         letter: Any = make(pending.reply)
-        self._tell(letter)
+        self._home.registry.tell(self.id, letter)
         return await pending.get()
-
-    def _tell(self, letter: Letter) -> None:
-        self._home.check_thread()
-        self._home.actor(self.id).tell(letter)
 
     async def submit(self, text: str, id: str | None = None) -> Accepted | Refused:
         """A turn of its own: now if idle, else queued in order. Accepted is durable; the same id is accepted once."""
@@ -125,7 +112,7 @@ class SessionHandle:
         """Submit, and wait for the end of the turn that takes the text."""
         text = check_submit(text, id, self._text_max_chars)
         accepted, ended = Pending(), Pending()
-        self._tell(Submit(text, id, ended=ended.reply, reply=accepted.reply))
+        self._home.registry.tell(self.id, Submit(text, id, ended=ended.reply, reply=accepted.reply))
         answer = await accepted.get()
         if isinstance(answer, Refused):
             raise SessionClosed(f"session {self.id!r} refused the text: {answer.reason}: {answer.detail}.")
@@ -146,7 +133,11 @@ class SessionHandle:
             raise UsageError(
                 f"wait takes a turn number from 1, got {turn!r:.80}; a queued message has none yet: use run()."
             )
-        found: TurnEnded | None = await self._ask(lambda reply: Await(turn, reply=reply))
+        found: TurnEnded | None = None
+        if self._home.registry.is_passivated(self.id):  # all of its turns that ever began are over, and in the store
+            found = await self._home.lookup.find_ended(self.id, turn)
+        if found is None:
+            found = await self._ask(lambda reply: Await(turn, reply=reply))
         if found is None:
             found = await self._home.lookup.find_ended(self.id, turn)
         if found is None:
@@ -155,6 +146,8 @@ class SessionHandle:
 
     async def wait_idle(self) -> None:
         """Return when nothing runs and nothing is about to."""
+        if self._home.registry.is_passivated(self.id):
+            return
         await self._ask(lambda reply: Await(reply=reply))
 
     async def interrupt(self, turn: int | None = None, *, id: str | None = None) -> Interrupting | Idle | Refused:
@@ -165,6 +158,8 @@ class SessionHandle:
         check_id(id)
         if turn is not None and not _is_turn(turn):
             raise UsageError(f"interrupt takes a turn number from 1, or none, got {turn!r:.80}.")
+        if turn is None and id is None and self._home.registry.is_passivated(self.id):
+            return Idle()
         answer: Interrupting | Idle | Refused = await self._ask(lambda reply: Interrupt(turn, id=id, reply=reply))
         return answer
 
@@ -194,11 +189,13 @@ class SessionHandle:
         return Stopped()
 
     def state(self) -> dict[str, Any]:
-        """What is known of the session: every fold by its key, as plain values, and the number they are true for."""
-        actor = self._home.actor(self.id)
-        log = actor.log
-        known: dict[str, Any] = {"seq": log.seq - 1, "phase": actor.phase.value}
-        for projection in actor.stage.folds.projections:
+        """What is known of the session: every fold by its key, as plain values, and the number they are true for.
+
+        Of a session that left memory the log is read for it, here and now: a millisecond for each two hundred events.
+        """
+        log, phase = self._home.registry.log(self.id)
+        known: dict[str, Any] = {"seq": log.seq - 1, "phase": phase.value}
+        for projection in self._home.stage.folds.projections:
             if projection.key in HIDDEN:
                 continue
             known[projection.key] = msgspec.to_builtins(log[projection], enc_hook=_plain)
@@ -206,12 +203,12 @@ class SessionHandle:
 
     def children(self) -> tuple[str, ...]:
         """The ids of the subagents this session started."""
-        return tuple(child.id for child in self._home.actor(self.id).log[CHILDREN])
+        return tuple(child.id for child in self._home.registry.log(self.id)[0][CHILDREN])
 
     def events(self, after: int = -1, *, deltas: bool = False, queue_max: int = QUEUE_MAX) -> Reading:
         """Follow the log: `async for item in s.events(after=seq)` gives what is durable, first old, then live."""
         check_reading(after, queue_max)
-        return self._home.read(self.id, after, deltas=deltas, queue_max=queue_max)
+        return self._home.registry.read(self.id, after, deltas=deltas, queue_max=queue_max)
 
 
 def _is_turn(turn: object) -> TypeGuard[int]:
@@ -224,10 +221,3 @@ def _plain(state: object) -> object:
 
 
 HIDDEN = frozenset({"opened", "history", "turn", "seen", "todos_left"})
-
-
-def handle_of(home: Home, actor: Session) -> SessionHandle:
-    """The handle of a live actor whose log is open."""
-    opened = actor.log[OPENED]
-    assert opened is not None
-    return SessionHandle(home, actor.id, opened.parent, opened.path, actor.stage.limits.text_max_chars)

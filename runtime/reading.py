@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeAlias
 
 import attrs
@@ -32,12 +32,16 @@ Item: TypeAlias = Envelope | Transient | Lagged | Resync
 
 @attrs.define(eq=False)
 class Source:
-    """Where a reader reads: the store, and the live actor when there is one."""
+    """Where a reader reads: the store, and the live actor when there is one.
+
+    `last` is the number of the last event of a session that is not in memory, and comes back when it is wanted.
+    """
 
     store: Store
     codec: Codec
     session: str
     actor: Session | None
+    last: int | None = None
     left: Callable[["Reading"], None] = lambda reading: None
     on_lag: Callable[[SubscriberLagged], None] = lambda notice: None
 
@@ -59,25 +63,37 @@ class Reading:
         self._lagged_to: int | None = None  # events up to here were left out of the queue
         self._page: deque[Envelope] = deque()
         self._wake = Latch()
-        self._cold = self._over = source.actor is None  # nobody will tell more: the log is all there is
+        # Nobody will tell more: the log is all there is.
+        self._cold = self._over = source.actor is None and source.last is None
         self._left = self._asked = False
         self._unsure = self._cold and after >= 0  # whether the cursor is on the log at all
         self._resync: Resync | None = None
-        self._tap: _Tap | None = None
-        if source.actor is not None:
-            self._follow(source.actor, after, deltas=deltas)
+        self._tap = _Tap(self, deltas=deltas)
+        if not self._cold:
+            self._follow(source.actor, source.last, after)
 
-    def _follow(self, actor: Session, after: int, *, deltas: bool) -> None:
-        tap = self._tap = _Tap(self, actor)
-        self._until = actor.log.follow(tap)
+    def _follow(self, actor: Session | None, last: int | None, after: int) -> None:
+        weakref.finalize(self, self._tap.leave).atexit = False
+        told = None if actor is None else self._tap.join(actor)
+        self._until = last if last is not None else -1 if told is None else told
         self._next_live = self._until + 1
-        if deltas:
-            actor.deltas = (*actor.deltas, tap.take_delta)
-        weakref.finalize(self, tap.leave).atexit = False
-        wake = self._wake
-        actor.log.when_durable(lambda error: wake.set())
-        if after >= actor.log.seq:  # what `state()` is true for may not be durable yet, and is on the log all the same
+        beyond = after > self._until
+        if actor is not None:
+            wake = self._wake
+            actor.log.when_durable(lambda error: wake.set())
+            beyond = (
+                after >= actor.log.seq
+            )  # what `state()` is true for may not be durable yet, and is there all the same
+        if beyond:
             self._resync, self._cursor = Resync(self._until), self._until
+
+    def join(self, actor: Session) -> None:
+        """(the runtime) The session is back in memory: what follows comes from this actor."""
+        self._tap.join(actor)
+
+    def part(self) -> None:
+        """(the runtime) The session leaves memory; all of its events were told."""
+        self._tap.leave()
 
     @property
     def session(self) -> str:
@@ -211,8 +227,7 @@ class Reading:
 
     async def aclose(self) -> None:
         """Leave: the session tells this reader nothing more; harmless when repeated."""
-        if self._tap is not None:
-            self._tap.leave()
+        self._tap.leave()
         self._source.left(self)
         self._left = True
         self._queue.clear()
@@ -221,10 +236,18 @@ class Reading:
 
 
 class _Tap:
-    """What the session holds of a reader: too little to keep it alive."""
+    """What the session holds of a reader: too little to keep it alive; and a reader of a session: only a live one."""
 
-    def __init__(self, reading: Reading, actor: Session) -> None:
-        self._reading, self._actor = weakref.ref(reading), actor
+    def __init__(self, reading: Reading, *, deltas: bool) -> None:
+        self._reading, self._deltas = weakref.ref(reading), deltas
+        self._actor: Session | None = None
+
+    def join(self, actor: Session) -> int:
+        """Follow this actor; the number of the last event it will not be told of."""
+        self._actor = actor
+        if self._deltas:
+            actor.deltas = (*actor.deltas, self.take_delta)
+        return actor.log.follow(self)
 
     def take(self, envelopes: Sequence[Envelope]) -> None:
         reading = self._reading()
@@ -237,22 +260,65 @@ class _Tap:
             reading.take_delta(delta)
 
     def leave(self) -> None:
-        actor = self._actor
-        actor.log.unfollow(self)
-        actor.deltas = tuple(take for take in actor.deltas if take != self.take_delta)
+        """Follow nobody; harmless when repeated."""
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            actor.log.unfollow(self)
+            actor.deltas = tuple(take for take in actor.deltas if take != self.take_delta)
 
 
-def tell_readers(readings: Mapping[str, Iterable[Reading]], notice: Notice) -> None:
-    """Tell readers of the disk: of a late end those of its session, of a write that failed all."""
-    told: Iterable[Reading] = ()
-    if isinstance(notice, DurabilityDelayed):
-        told = readings.get(notice.session, ())
-    elif isinstance(notice, StoreFailed):
-        told = [reading for some in tuple(readings.values()) for reading in some]
-    else:
-        return
-    for reading in tuple(told):
-        reading.take_notice(notice)
+class Audience:
+    """All readers of all sessions that may still say something, by session; it keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self._readings: dict[str, weakref.WeakSet[Reading]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(some) for some in tuple(self._readings.values()))
+
+    def of(self, session: str) -> tuple[Reading, ...]:
+        """The readers of one session."""
+        return tuple(self._readings.get(session, ()))
+
+    def add(self, reading: Reading) -> None:
+        """Somebody reads."""
+        self._readings.setdefault(reading.session, weakref.WeakSet()).add(reading)
+
+    def discard(self, reading: Reading) -> None:
+        """A reader left; harmless when repeated."""
+        readings = self._readings.get(reading.session)
+        if readings is not None:
+            readings.discard(reading)
+            if not readings:
+                del self._readings[reading.session]
+
+    def part(self, session: str) -> None:
+        """The session leaves memory, its readers stay."""
+        readings = self.of(session)
+        for reading in readings:
+            reading.part()
+        if not readings:
+            self._readings.pop(session, None)
+
+    def join(self, actor: Session) -> None:
+        """The session is back: its readers follow this actor."""
+        for reading in self.of(actor.id):
+            reading.join(actor)
+
+    def end(self, session: str) -> None:
+        """The session is over."""
+        for reading in tuple(self._readings.pop(session, ())):
+            reading.end()
+
+    def hear(self, notice: Notice) -> None:
+        """Tell readers of the disk: of a late end those of its session, of a write that failed all."""
+        if isinstance(notice, DurabilityDelayed):
+            for reading in self.of(notice.session):
+                reading.take_notice(notice)
+        elif isinstance(notice, StoreFailed):
+            for session in tuple(self._readings):
+                for reading in self.of(session):
+                    reading.take_notice(notice)
 
 
 def check_reading(after: Any, queue_max: Any) -> None:

@@ -1,10 +1,8 @@
-"""Sessions: the live sessions of one runtime; each is created, opened, revived, stopped and forgotten here."""
+"""Sessions: the sessions of one runtime; each is created, opened, revived, stopped and forgotten here."""
 
 import asyncio
 import logging
 import math
-import threading
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,9 +11,9 @@ from typing import Any, TypeVar
 import trio
 
 from callboard.actors.alarm import AlarmClock
-from callboard.actors.books import CHILDREN, OPENED, QUEUE, Child
-from callboard.actors.childspec import ChildSpec, Intensity, Restart
-from callboard.actors.errors import LogError, SessionClosed, SessionNotFound, ToolError, UsageError
+from callboard.actors.books import CHILDREN, Child
+from callboard.actors.childspec import Exit, Intensity
+from callboard.actors.errors import CallboardError, LogError, SessionClosed, SessionNotFound, ToolError, UsageError
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Await, Stop, Wake
 from callboard.actors.notices import ChildRestarted
@@ -25,21 +23,18 @@ from callboard.actors.stage import SpawnRequest, Stage
 from callboard.metrics.collector import Snapshot
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.guest import Guest
-from callboard.runtime.handle import SessionHandle, handle_of
+from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.models import ModelNames
-from callboard.runtime.reading import Reading, Source
+from callboard.runtime.place import Place
+from callboard.runtime.registry import Registry, opened_of
 from callboard.runtime.spawn import WORKING, Spawner, TreeLimits, close_unbegun
 from callboard.runtime.supervisor import Supervisor
-from callboard.runtime.waiting import Pending
+from callboard.runtime.waiting import Pending, checkpoint
 
 T = TypeVar("T")
 
 LOGGER = logging.getLogger("callboard")
-OTHER_THREAD = (
-    "sessions are used in the thread of their event loop; from another thread use "
-    "asyncio.run_coroutine_threadsafe(session.run(...), loop).result()."
-)
 ENDS_AT_ONCE_MAX = 256  # sessions that are ended side by side: fast, and no loop stalls for long
 
 
@@ -61,17 +56,14 @@ class Sessions:
         *,
         polite_s: float,
     ) -> None:
-        self._guest, self._stage, self._alarm, self._on_notice = guest, stage, alarm, on_notice
-        self._polite_s = polite_s
-        self._live: dict[str, Session] = {}
+        self._guest, self.stage, self._alarm, self._on_notice = guest, stage, alarm, on_notice
+        self.polite_s = polite_s
+        self.registry = Registry(stage, on_notice, begin=self.supervise, holds=self._holds, left=self._left)
         self._busy: dict[str, trio.Event] = {}  # ids that something is being done to
-        self.readings: dict[str, weakref.WeakSet[Reading]] = {}
-        self._open = True
-        self._thread = threading.get_ident()
         self.lookup = Lookup(stage.store, stage.codec)
         agents = config.agents
         wake = agents.notify == "wake"
-        self.spawner = Spawner(stage, limits, self, models.checked, cascade=agents.cascade, wake=wake)
+        self.spawner = Spawner(stage, limits, self.registry, self, models.checked, cascade=agents.cascade, wake=wake)
         self.supervisor = Supervisor(
             guest,
             id="sessions",
@@ -82,49 +74,53 @@ class Sessions:
 
     # -- who is there ------------------------------------------------------------------------------------------------
 
-    def get(self, session_id: str) -> Session | None:
-        """The live actor, None without one."""
-        actor = self._live.get(session_id)
-        return None if actor is None or actor.phase is Phase.STOPPED else actor
-
-    def actor(self, session_id: str) -> Session:
-        """The live actor; `SessionClosed` when there is none."""
-        actor = self.get(session_id)
-        if actor is None:
-            why = "has ended: open it again to go on." if self._open else "has ended: the runtime is closed."
-            raise SessionClosed(f"session {session_id!r} {why}")
-        return actor
-
-    def check_thread(self) -> None:
-        """A `UsageError` in a thread that is not the loops': it would wake the actor from outside, which loses it."""
-        if threading.get_ident() != self._thread:
-            raise UsageError(OTHER_THREAD)
-
     async def exists(self, session_id: str) -> bool:
         """Whether the id is taken, here or in the store."""
-        return session_id in self._live or await self.lookup.header(session_id) is not None
+        return session_id in self.registry or await self.lookup.header(session_id) is not None
 
     def handles(self) -> tuple[SessionHandle, ...]:
-        """The live sessions."""
-        return tuple(handle_of(self, actor) for actor in self._live.values() if actor.log[OPENED] is not None)
+        """All sessions that are open, in memory or not."""
+        return tuple(self._handle(id_, opened) for id_, opened in self.registry.places())
+
+    def _handle(self, session_id: str, opened: SessionOpened) -> SessionHandle:
+        return SessionHandle(self, session_id, opened.parent, opened.path, self.stage.limits.text_max_chars)
 
     def snapshot(self) -> Snapshot:
         """How many there are in each phase, and what waits for them."""
-        phases: dict[str, int] = {}
-        mailbox: dict[str, int] = {}
-        queued: dict[str, int] = {}
-        for actor in tuple(self._live.values()):
-            phase = actor.phase.value
-            phases[phase] = phases.get(phase, 0) + 1
-            mailbox[phase] = mailbox.get(phase, 0) + len(actor.mailbox)
-            queued[phase] = queued.get(phase, 0) + len(actor.log[QUEUE])
-        return Snapshot(phases, mailbox, queued, sum(len(some) for some in tuple(self.readings.values())))
+        return Snapshot(*self.registry.count(), len(self.registry.audience))
 
     # -- coming ------------------------------------------------------------------------------------------------------
 
-    async def create(self, session_id: str, opening: SessionOpened) -> SessionHandle:
-        """A new session, durable; `UsageError` when the id is taken, `LogError` when the store does not take it."""
-        return await self._on_trio(partial(self._create, session_id, opening))
+    async def create(self, session_id: str, opening: SessionOpened, *, chosen: bool) -> SessionHandle:
+        """A new session, durable; `UsageError` when the id is taken, `LogError` when the store does not take it.
+
+        A random id, not `chosen` by anybody, is nobody else's: it is neither looked up nor guarded, and all that is
+        done for it is done by callbacks, which saves a Trio task and two crossings, 40 us a session.
+        """
+        if chosen:
+            return await self._on_trio(partial(self._create, session_id, opening))
+        self.registry.check_thread()
+        self._check_open()
+        begun = Pending()
+        self._begin(session_id, opening, begun.reply)
+        await begun.get()
+        await checkpoint()  # a store in memory answers at once, and many creations must not keep the loop for long
+        return self._handle(session_id, opening)
+
+    def _begin(self, session_id: str, opening: SessionOpened, reply: Callable[[Exception | None], None]) -> None:
+        """Open the log and start the actor once that is durable, whether or not anybody still waits for it."""
+        actor = Session(self.stage, session_id, opening)
+        actor.begin()
+
+        def durable(error: Exception | None) -> None:
+            try:
+                if error is None:
+                    self.supervise(actor)
+            except CallboardError as refused:
+                error = refused
+            reply(error)
+
+        actor.log.when_durable(durable)
 
     async def open(self, session_id: str) -> SessionHandle:
         """The session of that id, read from the store unless it is live; `SessionNotFound` when there is none."""
@@ -132,38 +128,49 @@ class Sessions:
 
     async def spawn(self, request: SpawnRequest) -> str:
         """Start a subagent from outside; its id. `UsageError` says what is in the way."""
-        self.actor(request.parent)
         try:
-            child_id, _ = await self._on_trio(partial(self.spawner.spawn, request))
+            child_id, _ = await self._on_trio(partial(self._spawn, request))
         except ToolError as error:
             raise UsageError(str(error)) from None
         return child_id
+
+    async def _spawn(self, request: SpawnRequest) -> tuple[str, str]:
+        await self._loaded(request.parent)
+        return await self.spawner.spawn(request)
+
+    async def _loaded(self, session_id: str) -> Session:
+        """The actor with its log in memory."""
+        if self.registry.kept(session_id) is not None:
+            loaded = Pending()
+            self.registry.tell(session_id, _at_once(loaded))
+            await loaded.get()
+        return self.registry.actor(session_id)
 
     async def _create(self, session_id: str, opening: SessionOpened) -> SessionHandle:
         async with self._alone(session_id):
             if await self.exists(session_id):
                 raise UsageError(f"session {session_id!r} exists already: open it, or choose another id.")
             await self.supervisor.stop_child(session_id)  # one that is just ending
-            actor = Session(self._stage, session_id, opening)
-            await actor.load()
-            await actor.log.flush()
-            await self._start(actor)
-            return handle_of(self, actor)
+            self._check_open()
+            begun = Pending()
+            self._begin(session_id, opening, begun.reply)
+            await begun.get()
+            return self._handle(session_id, opening)
 
     async def _from_store(self, session_id: str) -> SessionHandle:
         async with self._alone(session_id):
-            live = self.get(session_id)
-            if live is not None:
-                return handle_of(self, live)
-            if await self.lookup.header(session_id) is None:
-                raise SessionNotFound(f"there is no session {session_id!r} in this store.")
-            actor = await self._read(session_id)
-            return handle_of(self, actor)
+            if self.registry.get(session_id) is None and not self.registry.is_passivated(session_id):
+                if await self.lookup.header(session_id) is None:
+                    raise SessionNotFound(f"there is no session {session_id!r} in this store.")
+                await self._read(session_id)
+            kept = self.registry.kept(session_id)
+            opened = kept.opened(session_id) if kept is not None else opened_of(self.registry.actor(session_id))
+            return self._handle(session_id, opened)
 
     async def _read(self, session_id: str) -> Session:
         """Read the log before a supervisor sees the actor: a damaged log is the caller's news, not a crash."""
         await self.supervisor.stop_child(session_id)  # one that is just ending
-        actor = Session(self._stage, session_id, None)
+        actor = Session(self.stage, session_id, None)
         await actor.load()
         close_unbegun(actor.log)
         await self._start(actor)
@@ -174,35 +181,49 @@ class Sessions:
         """Start an actor, and return once it answers."""
         self.supervise(actor)
         answered = Pending()
-        actor.tell(Await(0, reply=answered.reply))
+        actor.tell(_at_once(answered))
         await answered.get()
 
     def supervise(self, actor: Session) -> None:
         """Start an actor; `SessionClosed` when none starts any more."""
-        if not self._open:
-            raise SessionClosed("the runtime is closing: no session starts any more.")
-        opened = _opened(actor)
-        place = _Place(self, actor)
-        restart: Restart = "transient" if opened.parent is None else "temporary"
-        spec = ChildSpec(actor.id, place.life, restart, self._polite_s, stop=place.stop, about=place.about)
-        self.supervisor.start_child(spec)
-        self._live[actor.id] = actor
+        self._check_open()
+        opened = opened_of(actor)
+        place = Place(self, actor)
+        self.supervisor.start_child(place)
+        self.registry.add(actor)
         actor.on_abort = place.aborted
         if opened.parent is not None:
             self.spawner.adopt(actor, opened)
 
-    async def _life(self, actor: Session) -> None:
+    def _check_open(self) -> None:
+        if not self.registry.open:
+            raise SessionClosed("the runtime is closing: no session starts any more.")
+
+    async def life(self, actor: Session) -> Exit:
         """(Trio) The actor's whole life. What the store refuses no restart would mend: it ends this one session."""
         try:
-            await actor.run()
+            return await actor.run()
         except LogError as error:
             LOGGER.error("session %s ends: %s", actor.id, error)  # noqa: TRY400 - a disk is no bug of ours
             self._crashed(actor, str(error))
+            return "normal"
         finally:
             if trio.current_effective_deadline() == -math.inf:  # cancelled: it did not end when it was asked
                 actor.close()
             if actor.phase is Phase.STOPPED:
                 self._forget(actor)
+
+    def _holds(self, actor: Session) -> bool:
+        """(the registry) Whether its children, or what is being done to it, keep a resting session in memory."""
+        if not self.registry.open or actor.id in self._busy:
+            return True
+        children = actor.log[CHILDREN]
+        return any(child.status in WORKING or self.registry.get(child.id) is not None for child in children)
+
+    def _left(self, actor: Session) -> None:
+        """(the registry) It leaves memory: its alarm stays, and its id is free for the actor that comes back."""
+        self.supervisor.let_go(actor.id)
+        self.spawner.passivated(actor.id, opened_of(actor))
 
     async def _revive_children(self, parent: Session) -> None:
         """Children whose end the parent has not recorded: read their logs, and let it know."""
@@ -212,8 +233,10 @@ class Sessions:
 
     async def _revive(self, parent: Session, known: Child) -> None:
         async with self._alone(known.id):
-            child = self.get(known.id)
-            if child is None:
+            child = self.registry.get(known.id)
+            if self.registry.kept(known.id) is not None:
+                child = await self._loaded(known.id)
+            elif child is None:
                 if await self.lookup.header(known.id) is None:
                     self.spawner.lost(parent, known, "the agent was lost before it began")
                     return
@@ -225,13 +248,13 @@ class Sessions:
             last = child.log.last_end
             if last is not None:
                 await child.log.flush()
-                self.spawner.report_end(child.id, _opened(child), last, notify=False)
+                self.spawner.report_end(child.id, opened_of(child), last, notify=False)
 
     # -- going -------------------------------------------------------------------------------------------------------
 
     async def stop_session(self, session_id: str) -> None:
         """Stop a session, its children first; harmless when it is not live."""
-        if self.get(session_id) is not None:
+        if session_id in self.registry:
             await self._on_trio(partial(self._stop, session_id))
 
     async def end(self, ends_s: float) -> tuple[str, ...]:
@@ -249,27 +272,36 @@ class Sessions:
 
     async def _stop_children(self) -> None:
         """(Trio) Start nothing more, and stop all subagents, the deepest first, so that their parents record it."""
-        self._open = False
+        self.registry.open = False
         by_depth: dict[int, list[Session]] = {}
-        for actor in self._live.values():
-            by_depth.setdefault(_opened(actor).depth, []).append(actor)
+        for actor in self.registry.live.values():
+            by_depth.setdefault(opened_of(actor).depth, []).append(actor)
         for depth in sorted(by_depth, reverse=True):
             if depth > 0:
                 await self._end_all(by_depth[depth])
 
     async def _stop(self, session_id: str) -> None:
         async with self._alone(session_id):
-            actor = self.get(session_id)
-            levels: list[list[Session]] = [] if actor is None else [[actor]]
-            while levels and levels[-1]:
-                levels.append([child for one in levels[-1] for child in self.spawner.live_children(one)])
-            closing = {one.id for level in levels for one in level}
+            levels = [[session_id] if session_id in self.registry else []]
+            while levels[-1]:
+                levels.append([child for one in levels[-1] for child in self._children(one)])
+            closing = {one for level in levels for one in level}
             self.spawner.closing |= closing
             try:
                 for level in reversed(levels):
-                    await self._end_all(level)
+                    await self._end_all(actor for one in level if (actor := self.registry.get(one)) is not None)
+                    for one in level:
+                        self._forget_passivated(one)
             finally:
                 self.spawner.closing -= closing
+
+    def _children(self, session_id: str) -> list[str]:
+        """The children of a session that are open, in memory or not; the log is read only for one that has any."""
+        kept = self.registry.kept(session_id)
+        if kept is not None and not kept.has_children:
+            return []
+        log, _ = self.registry.log(session_id)
+        return [child.id for child in log[CHILDREN] if child.id in self.registry]
 
     async def _end_all(self, actors: Iterable[Session]) -> None:
         waiting = list(actors)
@@ -278,7 +310,7 @@ class Sessions:
             while waiting:
                 actor = waiting.pop()
                 if not await self.supervisor.stop_child(actor.id):
-                    LOGGER.error("session %s did not end within %g s and was left", actor.id, self._polite_s)
+                    LOGGER.error("session %s did not end within %g s and was left", actor.id, self.polite_s)
                     actor.close()
                     self._forget(actor)
 
@@ -289,7 +321,7 @@ class Sessions:
     def _child_ended(self, notice: ChildRestarted) -> None:
         """(the supervisor) A session's actor ended, and it is decided what follows."""
         self._on_notice(notice)
-        actor = self._live.get(notice.child)
+        actor = self.registry.live.get(notice.child)
         if actor is not None and notice.decision != "restart":
             self._crashed(actor, "the agent crashed")
             self._forget(actor)
@@ -298,50 +330,39 @@ class Sessions:
         """Nobody will run this actor again: tell all who wait, its parent, and its children."""
         children = list(self.spawner.live_children(actor))
         actor.close()
-        if (opened := _opened(actor)).parent is not None:
+        if (opened := opened_of(actor)).parent is not None:
             self.spawner.crashed(actor, opened, error)
         for child in children:
             child.tell(Stop())
 
     def _forget(self, actor: Session) -> None:
-        if self._live.get(actor.id) is actor:
-            del self._live[actor.id]
-            self._alarm.set(actor.id, None)
-            self.spawner.forget(actor, _opened(actor))
-            for reading in tuple(self.readings.pop(actor.id, ())):
-                reading.end()
+        if self.registry.drop(actor):
+            self._gone(actor.id, opened_of(actor))
+
+    def _forget_passivated(self, session_id: str) -> None:
+        kept = self.registry.cold.pop(session_id, None)
+        if kept is not None:
+            self._gone(session_id, kept.opened(session_id))
+
+    def _gone(self, session_id: str, opened: SessionOpened) -> None:
+        self._alarm.set(session_id, None)
+        self.spawner.forget(session_id, opened)
+        self.registry.audience.end(session_id)
 
     def closed(self) -> None:
         """The runtime is closed: whoever still waits for a session is told, and reads what the store has."""
-        self._open = False
-        for actor in tuple(self._live.values()):
+        self.registry.open = False
+        for actor in tuple(self.registry.live.values()):
             actor.close()
             self._forget(actor)
-
-    # -- reading -----------------------------------------------------------------------------------------------------
-
-    def read(self, session_id: str, after: int, *, deltas: bool, queue_max: int) -> Reading:
-        """A reader of a session, live or from the store."""
-        self.check_thread()
-        stage, actor = self._stage, self.get(session_id)
-        source = Source(stage.store, stage.codec, session_id, actor, self._unread, self._on_notice)
-        reading = Reading(source, after, deltas=deltas, queue_max=queue_max)
-        if actor is not None:
-            self.readings.setdefault(session_id, weakref.WeakSet()).add(reading)
-        return reading
-
-    def _unread(self, reading: Reading) -> None:
-        readings = self.readings.get(reading.session)
-        if readings is not None:
-            readings.discard(reading)
-            if not readings:
-                del self.readings[reading.session]
+        for session_id in tuple(self.registry.cold):
+            self._forget_passivated(session_id)
 
     # -- what the stage tells ----------------------------------------------------------------------------------------
 
     def ring(self, session_id: str) -> None:
         """(the alarm) Something of this session's is due."""
-        actor = self.get(session_id)
+        actor = self.registry.awake(session_id)
         if actor is not None:
             actor.tell(Wake())
 
@@ -349,7 +370,7 @@ class Sessions:
 
     async def _on_trio(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run `work` on Trio, asked from either loop; it goes on when the asker is cancelled."""
-        self.check_thread()
+        self.registry.check_thread()
         ended = Pending()
         self._guest.spawn(work, ended.reply, name="sessions")
         outcome = await ended.get()
@@ -373,28 +394,6 @@ class Sessions:
             done.set()
 
 
-class _Place:
-    """What a supervisor and an actor call here for one live session: one small object instead of a closure for each."""
-
-    __slots__ = ("_actor", "_home")
-
-    def __init__(self, home: Sessions, actor: Session) -> None:
-        self._home, self._actor = home, actor
-
-    def life(self) -> Awaitable[None]:
-        return self._home._life(self._actor)
-
-    def stop(self) -> None:
-        self._actor.tell(Stop())
-
-    def about(self) -> str:
-        return self._actor.phase.value
-
-    def aborted(self) -> None:
-        self._home.spawner.interrupt_children(self._actor)
-
-
-def _opened(actor: Session) -> SessionOpened:
-    opened = actor.log[OPENED] or actor.opening
-    assert opened is not None, "an actor is live only once its log is open"
-    return opened
+def _at_once(pending: Pending) -> Await:
+    """Asks for the end of a turn before the first, which is answered by any actor that has read its log."""
+    return Await(0, reply=pending.reply)

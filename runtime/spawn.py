@@ -17,6 +17,7 @@ from callboard.actors.phase import Phase
 from callboard.actors.receipts import clean_text
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
+from callboard.runtime.registry import Registry
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 RESERVED = frozenset({"root"})
@@ -88,11 +89,7 @@ class Tree:
 
 
 class Sessions(Protocol):
-    """The live sessions of the runtime, as the Spawner needs them."""
-
-    def get(self, session_id: str) -> Session | None:
-        """The live actor, None without one."""
-        ...
+    """The sessions of the runtime, as the Spawner needs them."""
 
     def supervise(self, actor: Session) -> None:
         """Start an actor; `SessionClosed` when none starts any more."""
@@ -110,6 +107,7 @@ class Spawner:
         self,
         stage: Stage,
         limits: TreeLimits,
+        registry: Registry,
         sessions: Sessions,
         check_model: Callable[[str], object],
         *,
@@ -117,9 +115,11 @@ class Spawner:
         wake: bool,
     ) -> None:
         """`check_model` raises a `UsageError` for the name of no model."""
-        self._stage, self._limits, self._sessions, self._check_model = stage, limits, sessions, check_model
+        self._stage, self._limits, self._registry, self._sessions = stage, limits, registry, sessions
+        self._check_model = check_model
         self._cascade, self._wake = cascade, wake
         self._trees: dict[str, Tree] = {}
+        self._quiet: set[str] = set()  # children whose ends wake nobody
         self.closing: set[str] = set()  # sessions that are being stopped: they start nobody
 
     # -- starting ----------------------------------------------------------------------------------------------------
@@ -129,14 +129,14 @@ class Spawner:
         self._check(request)
         child_id = f"{request.parent}.{request.name}"
         taken = await self._sessions.exists(child_id)
-        parent = self._sessions.get(request.parent)
+        parent = self._registry.get(request.parent)
         opened = None if parent is None else parent.log[OPENED]
         if parent is None or opened is None or parent.phase in ENDING or parent.id in self.closing:
             raise ToolError(f"session {request.parent!r} is ending: it starts no agents.")
         path = f"{opened.path}/{request.name}"
         if any(child.path == path for child in parent.log[CHILDREN]):
             raise ToolError(f"an agent {path} exists already: choose another task_name.")
-        if taken or self._sessions.get(child_id) is not None:
+        if taken or self._registry.get(child_id) is not None:
             raise ToolError(f"a session {child_id!r} exists already: choose another task_name.")
         self._admit(parent, opened)
         self._open_child(request, parent, opened, child_id, path)
@@ -193,15 +193,26 @@ class Spawner:
 
     def adopt(self, child: Session, opened: SessionOpened, *, notify: bool = True) -> None:
         """Count a live child, and carry the ends of its turns to its parent; without `notify` they wake nobody."""
+        if not notify:
+            self._quiet.add(child.id)
         self._tree(opened.root).members[child.id] = child
-        child.on_ended = partial(self.report_end, child.id, opened, notify=notify)
+        child.on_ended = partial(self.report_end, child.id, opened, notify=child.id not in self._quiet)
 
-    def forget(self, actor: Session, opened: SessionOpened) -> None:
-        """This session is not live any more; with the root goes all that is known of its tree."""
+    def passivated(self, session_id: str, opened: SessionOpened) -> None:
+        """This session left memory: it does not work, and what its tree used up is still used up."""
+        tree = self._trees.get(opened.root or session_id)
+        if tree is not None:
+            tree.members.pop(session_id, None)
+            if not tree.members and not tree.spawned:
+                del self._trees[opened.root or session_id]
+
+    def forget(self, session_id: str, opened: SessionOpened) -> None:
+        """This session is open no more; with the root goes all that is known of its tree."""
+        self._quiet.discard(session_id)
         if opened.parent is None:
-            self._trees.pop(actor.id, None)
+            self._trees.pop(session_id, None)
         elif opened.root in self._trees:
-            self._trees[opened.root].members.pop(actor.id, None)
+            self._trees[opened.root].members.pop(session_id, None)
 
     def report_end(self, child_id: str, opened: SessionOpened, ended: TurnEnded, *, notify: bool) -> None:
         """A turn of a child ended: its parent is told, and woken unless nobody is meant to go on by that."""
@@ -226,7 +237,7 @@ class Spawner:
     def live_children(self, parent: Session) -> Iterator[Session]:
         """The children of a session that are live."""
         for known in parent.log[CHILDREN]:
-            child = self._sessions.get(known.id)
+            child = self._registry.get(known.id)
             if child is not None:
                 yield child
 
@@ -238,8 +249,8 @@ class Spawner:
     def _report(
         self, opened: SessionOpened, child_id: str, status: ChildStatus, text: str, turn: int, *, wake: bool
     ) -> None:
-        """Tell the parent if it lives; else the child's own log tells it when it is opened again."""
-        parent = None if opened.parent is None else self._sessions.get(opened.parent)
+        """Tell the parent if it is open; else the child's own log tells it when it is opened again."""
+        parent = None if opened.parent is None else self._registry.awake(opened.parent)
         if parent is not None:
             self._tell(parent, ChildDone(child_id, opened.path, status, text, turn, wake and self._wake))
 
@@ -252,7 +263,7 @@ class Spawner:
         tree = self._trees.get(root_id)
         if tree is None:
             tree = self._trees[root_id] = Tree()
-            root = self._sessions.get(root_id)
+            root = self._registry.get(root_id)
             below = [] if root is None else list(self.live_children(root))
             while below:
                 child = below.pop()

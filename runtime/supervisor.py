@@ -20,6 +20,7 @@ from callboard.actors.childspec import (
     Exit,
     Intensity,
     Restart,
+    Spec,
     Strategy,
     affected,
     backoff_s,
@@ -40,7 +41,7 @@ _log = logging.getLogger("callboard")
 class _Child:
     """A child's books: its spec, and what runs for it (the child itself, or the back-off before it)."""
 
-    spec: ChildSpec
+    spec: Spec
     owner: "Supervisor"
     phase: Literal["alive", "waiting", "ended"] = "ended"
     running: Spawned | None = None
@@ -105,7 +106,7 @@ class Supervisor:
 
     # -- what callers ask --------------------------------------------------------------------------------------------
 
-    def start_child(self, spec: ChildSpec) -> None:
+    def start_child(self, spec: Spec) -> None:
         """Start a child at once; `SessionClosed` when the supervisor is ending, `UsageError` when the id is taken."""
         if self._phase != "up" or self._guest.ending:
             raise SessionClosed(f"Supervisor {self.id} is ending; {spec.id} was not started.")
@@ -132,6 +133,13 @@ class Supervisor:
         else:
             await asyncio.wait((self._guest.start(self._end, child, name=f"{self.id} ends {id}"),))
         return id not in self._left
+
+    def let_go(self, id: str) -> None:
+        """(the child itself, about to end) Another may take its id at once; how this one ends is nobody's concern."""
+        self._due.discard(id)
+        child = self._children.pop(id, None)
+        if child is not None:
+            child.asked = True
 
     def children(self) -> tuple[ChildRecord, ...]:
         """The children in start order."""

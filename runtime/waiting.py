@@ -83,6 +83,14 @@ class Latch:
         self._up = False
 
 
+async def checkpoint() -> None:
+    """Let others run."""
+    if trio.lowlevel.in_trio_task():
+        await trio.lowlevel.checkpoint()
+    else:
+        await asyncio.sleep(0)
+
+
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:
     """Run a blocking function in a thread of the loop that asks."""
     if trio.lowlevel.in_trio_task():

@@ -1,6 +1,7 @@
 """What one turn does, counted: tasks, scopes, scheduler rounds, appends, encodes, syncs; the same on every machine."""
 
 import asyncio
+import cProfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -107,3 +108,27 @@ def of_turn(store: str = "memory", turns: int = 5, **options: Any) -> dict[str, 
     with _counting(counted):
         asyncio.run(main())
     return {name: count / turns / STEPS_MAX for name, count in sorted(found.items())}
+
+
+def of_create(sessions: int = 200) -> tuple[float, float]:
+    """Trio tasks, and calls of Python and C functions, for each of many sessions created at once."""
+    counted: Counter[str] = Counter()
+
+    async def main() -> tuple[float, float]:
+        async with runtime("memory") as rt:
+            guest, profile = await Guest.enter(), cProfile.Profile()
+            await asyncio.gather(*(rt.create() for _ in range(10)))
+
+            async def watch() -> None:
+                trio.lowlevel.add_instrument(Tasks(counted))
+
+            await guest.start(watch)
+            counted.clear()
+            with profile:
+                created = await asyncio.gather(*(rt.create() for _ in range(sessions)))
+                await created[-1].wait_idle()
+            await guest.leave()
+            return counted["tasks"], sum(entry.callcount for entry in profile.getstats())
+
+    tasks, calls = asyncio.run(main())
+    return tasks / sessions, calls / sessions

@@ -1,6 +1,8 @@
 """10,000 idle sessions: CPU to start one, memory of one, the pause of a full collection; and turns that wait."""
 
 import asyncio
+import sqlite3
+import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -8,7 +10,8 @@ import trio
 
 from callboard.actors import Reply
 from callboard.actors.model import Prompt
-from callboard.runtime import open_runtime
+from callboard.runtime import RuntimeConfig, open_runtime
+from callboard.runtime.config import Bounds
 from callboard.runtime.garbage import PROCESS
 
 from .floor_actors import idle, waiting
@@ -17,6 +20,7 @@ from .row import Figures, Goal, Row
 from .sides import add, with_gc
 
 AT_ONCE = 100
+WARM_BATCHES = 5
 BEGIN_S_MAX = 30.0
 
 
@@ -64,6 +68,72 @@ async def _idle(sessions: int) -> Figures:
 def idle_floor(sessions: int) -> Figures:
     """A task, a nursery and a scope for each."""
     return trio.run(_floor, idle, sessions, 1)
+
+
+def passivated_sessions(sessions: int) -> Figures:
+    """Sessions of a store on disk that left memory: created, made to leave, and woken again at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _left_open(_passivated(sessions, f"sqlite:///{folder}/x.db?durability=normal"))
+
+
+async def _passivated(sessions: int, store: str) -> Figures:
+    bounds = Bounds(idle_evict_s=None)
+    rt = await open_runtime(RuntimeConfig(runtime=bounds), model=Silent(), tools=[add], store=store).start()
+    registry = rt._sessions.registry
+    created: list[str] = []
+
+    async def leave() -> None:
+        for actor in tuple(registry.live.values()):
+            registry.evict(actor)
+        while registry.live:
+            await asyncio.sleep(0.001)
+
+    async def begin(count: int) -> None:
+        created.extend(one.id for one in await asyncio.gather(*(rt.create() for _ in range(count))))
+        await leave()
+
+    for _ in range(WARM_BATCHES):  # what comes once: page caches, threads, the room of a batch
+        await begin(AT_ONCE)
+    figures = await _held(begin, sessions)
+    assert len(registry.cold) == sessions + WARM_BATCHES * AT_ONCE
+    some = created[-AT_ONCE:]
+    with Span() as span:
+        for id_ in some:
+            registry.awake(id_)
+        while any(registry.state(id_) != "live" for id_ in some):
+            await asyncio.sleep(0.001)
+    await rt.close()
+    return {**figures, "cpu_us_wake": span.cpu_s / len(some) * 1e6}
+
+
+def passivated_floor(sessions: int) -> Figures:
+    """An id and a small record for each in a dict, and a row of it in a SQLite file."""
+    with tempfile.TemporaryDirectory() as folder:
+        loop = asyncio.new_event_loop()
+        return loop.run_until_complete(_passivated_floor(sessions, f"{folder}/x.db"))
+
+
+async def _passivated_floor(sessions: int, path: str) -> Figures:
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("CREATE TABLE events (id TEXT PRIMARY KEY, body BLOB) WITHOUT ROWID")
+    known: dict[str, tuple[int, bool]] = {}
+
+    async def begin(count: int) -> None:
+        for _ in range(count):
+            known[id_ := f"s-{len(known):020}"] = (len(known), True)
+            db.execute("INSERT INTO events VALUES (?, ?)", (id_, b"{}"))
+        db.commit()
+
+    for _ in range(WARM_BATCHES):
+        await begin(AT_ONCE)
+    figures = await _held(begin, sessions)
+    some = list(known)[-AT_ONCE:]
+    with Span() as span:
+        for id_ in some:
+            assert db.execute("SELECT body FROM events WHERE id = ?", (id_,)).fetchone()
+    db.close()
+    return {**figures, "cpu_us_wake": span.cpu_s / len(some) * 1e6}
 
 
 def waiting_turns(sessions: int) -> Figures:
@@ -142,6 +212,17 @@ ROWS = (
         {"sessions": 10_000},
         {"sessions": 200},
         {"cpu_us_spawn": Goal(1.9, 60), "kb_each": Goal(1.4, 6.5), "full_collection_ms": Goal(0.3, 20)},
+        apart=True,
+    ),
+    Row(
+        "memory.passivated",
+        "10,000 sessions that left memory, on disk: to start one and let it go, to keep one, to load one again",
+        passivated_sessions,
+        passivated_floor,
+        ("cpu_us_spawn", "kb_each", "full_collection_ms", "cpu_us_wake"),
+        {"sessions": 10_000},
+        {"sessions": 200},
+        {"kb_each": Goal(value=0.5)},
         apart=True,
     ),
     Row(

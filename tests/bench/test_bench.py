@@ -42,6 +42,7 @@ STEP_MAX = {
     "loop_rounds": 3.1,
     "loop_handles": 3.3,
 }
+CREATE_CALLS_MAX = 280  # of Python and C, to create one of many sessions
 DISK_STEP_MAX = {**STEP_MAX, "commits": 1.1}
 
 
@@ -112,6 +113,13 @@ def test_another_plugin_costs_no_more_syncs():
     few, many = (counts.of_turn(plugins=(*SHIPPED, *map(_plugin, range(count)))) for count in (0, 5))
     steady = ("tasks", "appends", "encodes", "store_syncs", "flushes", "scopes")
     assert {name: few[name] for name in steady} == {name: many[name] for name in steady}
+
+
+def test_a_session_is_cheap_to_start():
+    """A session with a random id takes one Trio task, and no more Python calls than it is known to."""
+    tasks, calls = counts.of_create()
+    assert tasks == 1.0
+    assert calls <= CREATE_CALLS_MAX
 
 
 def test_command_prints_a_table_and_writes_lines(tmp_path):

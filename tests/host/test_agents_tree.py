@@ -26,7 +26,7 @@ async def tree(rt):
     """A root, two children and a grandchild, all in a request that takes for ever."""
     s = await rt.create("p")
     await s.submit("go")
-    await until(lambda: all(rt._sessions.get(name) is not None for name in ("p.a", "p.b", "p.a.x")), 3)
+    await until(lambda: all(rt._sessions.registry.get(name) is not None for name in ("p.a", "p.b", "p.a.x")), 3)
     await until(lambda: sum(one.state()["phase"] == "running" for one in rt.sessions()) == 4)
     return s
 

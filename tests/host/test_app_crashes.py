@@ -54,7 +54,7 @@ async def test_a_crash_loop_leaves_the_runtime_usable():
         good = await rt.create("good")
         bad = await rt.create("bad")
         running = [asyncio.create_task(bad.run("boom")) for _ in range(2)]
-        while rt._sessions.get("bad") is not None:
+        while rt._sessions.registry.get("bad") is not None:
             await asyncio.gather(bad.submit("boom"), return_exceptions=True)
             await asyncio.sleep(0.1)
         with pytest.raises(SessionClosed):

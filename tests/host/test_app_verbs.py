@@ -184,7 +184,7 @@ async def test_statistics_and_sessions():
             seen["abandoned"],
             seen["parked"],
         )
-        assert ["alarm", "sessions"] == [child["id"] for child in seen["tree"]["children"]]
+        assert ["alarm", "sweep", "sessions"] == [child["id"] for child in seen["tree"]["children"]]
         await reading.aclose()
         assert 0 == rt.statistics()["subscribers"]
     assert {} == rt.statistics()["sessions"]

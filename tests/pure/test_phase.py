@@ -9,7 +9,8 @@ from callboard.actors.phase import TABLE, Do, Phase, on
 
 PHASES = (Phase.STARTING, Phase.IDLE, Phase.RUNNING, Phase.ABORTING, Phase.STOPPING, Phase.STOPPED)
 
-# One row for each message, one column for each phase: what is done, and the phase after. `-` cannot happen.
+# One row for each message, one column for each phase: what is done, and the phase after. `-` cannot happen. The phase
+# passivated does what stopped does.
 EXPECTED = """
               starting           idle             running          aborting          stopping          stopped
 Submit        LATER starting     START running    QUEUE running    QUEUE aborting    REFUSE stopping   REFUSE stopped
@@ -23,6 +24,7 @@ Stop          LATER starting     CLOSE stopped    ABORT stopping   REPEAT stoppi
 SetMode       LATER starting     MODE idle        MODE running     MODE aborting     REFUSE stopping   REFUSE stopped
 ChildDone     LATER starting     QUEUE idle       QUEUE running    QUEUE aborting    QUEUE stopping    REFUSE stopped
 Wake          LATER starting     FIRE idle        IGNORE running   IGNORE aborting   IGNORE stopping   IGNORE stopped
+Passivate     LATER starting     LEAVE passivated IGNORE running   IGNORE aborting   IGNORE stopping   IGNORE stopped
 Await         LATER starting     WATCH idle       WATCH running    WATCH aborting    WATCH stopping    REFUSE stopped
 TaskDone      -                  -                NEXT idle        NEXT idle         END stopped       -
 """
@@ -37,6 +39,7 @@ def rows() -> list[tuple[Phase, type[Letter], tuple[Do, Phase] | None]]:
         for phase in PHASES:
             do = cells.pop(0)
             found.append((phase, letters[name], None if do == "-" else (Do[do], Phase(cells.pop(0)))))
+        found.append((Phase.PASSIVATED, letters[name], None if do == "-" else (Do[do], Phase.PASSIVATED)))
         assert cells == []
     return found
 
@@ -62,7 +65,7 @@ def test_the_table_above_is_whole():
     """Every phase meets every message exactly once."""
     assert {(phase, letter) for phase in Phase for letter in get_args(Letter)} == {pair[:2] for pair in PAIRS}
     assert len(PAIRS) == len(Phase) * len(get_args(Letter))
-    assert set(PHASES) == set(Phase)
+    assert {*PHASES, Phase.PASSIVATED} == set(Phase)
 
 
 def test_every_action_is_used():

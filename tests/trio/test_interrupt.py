@@ -305,4 +305,4 @@ async def test_ids_of_verbs_are_remembered_up_to_a_bound():
         session = await lab.session()
         for n in range(KEPT_MAX + 5):
             assert Idle() == await session.interrupt(id=f"i{n}")
-        assert KEPT_MAX == len(session.actor._answered._answers or ())
+        assert KEPT_MAX == len(session.actor.answered._answers or ())
