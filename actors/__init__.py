@@ -33,7 +33,8 @@ results     what a body came to, as the one result of its call
 view        the View that tools and hooks get
 hooks       runs the hooks around a call
 dispatch    one batch of calls: gate, hooks, guard, body, receipt
-turn        Running: steps until the model asks for no more tools
+tasks       Task: what runs in a session's slot; it hosts the work and closes the books
+turn        Regular: steps until the model asks for no more tools
 ending      waits for the disk that holds the end of a turn
 alarm       one heap and one task for all that comes due
 mailbox     a bounded queue for one actor

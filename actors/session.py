@@ -54,7 +54,7 @@ from callboard.actors.passivation import Kept, passivated
 from callboard.actors.phase import Do, Phase, on
 from callboard.actors.slot import Slot
 from callboard.actors.stage import Stage
-from callboard.actors.turn import Running
+from callboard.actors.turn import Regular
 from callboard.actors.view import Scene
 from callboard.actors.waiters import Waiters, refuse_stalled, turn_away
 
@@ -362,7 +362,7 @@ class Session:
             self.waiters.taken((message.id for message in first_claim(self.log[QUEUE], start)), number)
         self.scene.window = AbortWindow(self.stage.timers, self.stage.limits.abort_window_s, self.on_abort)
         self.phase = Phase.RUNNING
-        self._slot.take(Running(self.scene, start, self.mailbox.nudge))
+        self._slot.take(Regular(self.scene, start, self.mailbox.nudge))
 
     def _next_start(self) -> StartKind | None:
         log = self.log

@@ -6,17 +6,17 @@ from callboard.actors.ending import Ending
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import TurnEnded
 from callboard.actors.stage import Stage
-from callboard.actors.turn import Running
+from callboard.actors.tasks import Task
 
 
 class Slot:
-    """Holds a running turn, then its end on the way to the disk; `done` is told when that is durable."""
+    """Holds a task, then its end on the way to the disk; `done` is told when that is durable."""
 
-    __slots__ = ("_done", "_ending", "_log", "_running", "_stage")
+    __slots__ = ("_done", "_ending", "_log", "_stage", "_task")
 
     def __init__(self, stage: Stage, log: EventLog, done: Callable[[TurnEnded], None]) -> None:
         self._stage, self._log, self._done = stage, log, done
-        self._running: Running | None = None
+        self._task: Task | None = None
         self._ending: Ending | None = None
 
     @property
@@ -24,20 +24,20 @@ class Slot:
         """Whether the disk takes too long to confirm an end."""
         return self._ending is not None and self._ending.stalled
 
-    def take(self, running: Running) -> None:
+    def take(self, task: Task) -> None:
         """A turn begins."""
-        self._running = running
+        self._task = task
 
     def look(self) -> None:
         """Close the books of a turn that is over, and wait for the disk before anybody hears of it."""
-        running = self._running
-        if running is None or not running.over:
+        task = self._task
+        if task is None or not task.over:
             return
-        self._running = None
+        self._task = None
         try:
-            ended = running.end()
+            ended = task.end()
         finally:
-            running.leave()
+            task.leave()
         self.finish(ended)
 
     def finish(self, ended: TurnEnded) -> None:
@@ -46,9 +46,9 @@ class Slot:
 
     def free(self) -> None:
         """Nothing is in it any more: what was there is told to end, and reports nothing."""
-        running, self._running = self._running, None
+        task, self._task = self._task, None
         ending, self._ending = self._ending, None
-        if running is not None:
-            running.leave()
+        if task is not None:
+            task.leave()
         if ending is not None:
             ending.close()

@@ -57,7 +57,7 @@ TABLES = Tables(
         "actors/results.py:describe": "an error of a tool's own class may not be printable",
         "actors/hooks.py:_call": "a hook is foreign code: what it raises is its failure",
         "actors/hooks.py:_wait": "a hook is foreign code: what it raises is its failure",
-        "actors/turn.py:Running._ask_model": "a model is foreign code: what it raises is a failed request",
+        "actors/turn.py:Regular._ask_model": "a model is foreign code: what it raises is a failed request",
         "actors/eventlog.py:EventLog._tell": "a subscriber that raises is switched off",
         "actors/view.py:CallView.until.look": "a waiter's condition that raises is the waiter's, not the appender's",
         "actors/testing.py:Lab._live": "stands for the supervisor: a crash is kept, and the actor run again",
