@@ -1,4 +1,4 @@
-"""Ends tasks that swallow their cancellation. The only module that touches trio's private names.
+"""Ends tasks that swallow their cancellation. Touches private names of trio, as only `runtime/rounds.py` does besides.
 
 A drop calls the task's abort function and, where that succeeds, reschedules the task with `Dropped`; the leaves of its
 nurseries first. What survives every drop is parked: its coroutine is detached from its task, which then counts as
