@@ -12,6 +12,7 @@ fold        Projection, replay, and sequences that grow without copying
 books       the built-in folds: queue, history, turn, usage, mode, children
 schema      one type, two uses: decoder and JSON schema
 tool        a function as a tool
+hook        Hook: what hooks are asked, and what they may answer
 plugin      Plugin, Hook, View, Alarm: all that a plugin author imports
 messages    what goes into a mailbox, and the answers
 phase       phase x message -> (action, next phase): the table
@@ -31,7 +32,9 @@ pit         a task with a nursery where foreign code runs and what it throws sta
 host        foreign code in a task of its own
 results     what a body came to, as the one result of its call
 view        the View that tools and hooks get
-hooks       runs the hooks around a call
+verdict     what hooks answered, as the one verdict of a moment
+hooks       asks the hooks of one moment, and waits for what they decide
+told        hooks that only listen, beside whatever comes next
 dispatch    one batch of calls: gate, hooks, guard, body, receipt
 tasks       Task: what runs in a session's slot; it hosts the work and closes the books
 turn        Regular: steps until the model asks for no more tools
@@ -74,6 +77,7 @@ from callboard.actors.events import (
     Envelope,
     Event,
     HookFailed,
+    HookWarned,
     Message,
     MessageQueued,
     MessagesClaimed,
@@ -111,9 +115,11 @@ from callboard.actors.plugin import (
     Alarm,
     Allow,
     Block,
+    Continue,
     Enter,
     Failed,
     Hook,
+    HookTurn,
     Partial,
     Plugin,
     Reject,
@@ -121,6 +127,7 @@ from callboard.actors.plugin import (
     ToolCall,
     ToolResult,
     View,
+    Warn,
 )
 from callboard.actors.tool import Tool, tool
 
@@ -139,6 +146,7 @@ __all__ = [
     "ChildEnded",
     "ChildSpawned",
     "ConfigError",
+    "Continue",
     "ControlCallEnded",
     "Delta",
     "Developer",
@@ -151,6 +159,8 @@ __all__ = [
     "Fenced",
     "Hook",
     "HookFailed",
+    "HookTurn",
+    "HookWarned",
     "Idle",
     "IntensityReached",
     "Interrupting",
@@ -208,6 +218,7 @@ __all__ = [
     "UsageError",
     "User",
     "View",
+    "Warn",
     "Withdrawn",
     "replay",
     "tool",

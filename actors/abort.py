@@ -14,10 +14,11 @@ ABORT_WINDOW_S = 0.1  # what codex gives a task between its token and its end; l
 class Signal:
     """A flag that code of any kind can look at, and Trio code can wait for."""
 
-    __slots__ = ("_event", "_up")
+    __slots__ = ("_event", "_up", "cause")
 
     def __init__(self) -> None:
         self._up = False
+        self.cause: Cause | None = None  # why, once it is up
         self._event: trio.Event | None = None
 
     def set(self) -> None:
@@ -96,6 +97,7 @@ class AbortWindow:
         self._timer = self._timers.at(self.opened_s + self.window_s, self._end, patient=True)
         if self.on_open is not None:
             self.on_open()
+        self.interrupted.cause = cause
         self.interrupted.set()
         for work in tuple(self.asked):
             work.ask()

@@ -11,7 +11,7 @@ import trio
 
 from callboard.actors import hooks
 from callboard.actors.errors import ToolError
-from callboard.actors.events import Call, Cause, ControlCallEnded, Event, ModelSaid, NoteAdded, ToolCalled, ToolReturned
+from callboard.actors.events import Call, Cause, ControlCallEnded, Event, ModelSaid, ToolCalled, ToolReturned
 from callboard.actors.host import Host, report_interrupts
 from callboard.actors.plugin import ToolCall, ToolResult
 from callboard.actors.receipts import NOT_STARTED, OUTCOMES, aborted_text, clean_text, cut_middle
@@ -95,7 +95,7 @@ class Batch:
         for entry in group:
             self._look_up(entry)
         waiting = [entry for entry in group if not entry.ready]
-        if self._stage.hooks:
+        if self._stage.slots.before_tool:
             await _each(self._ask_hooks, waiting)
             waiting = [entry for entry in waiting if not entry.ready]
         if waiting:
@@ -113,9 +113,10 @@ class Batch:
             entry.returned, entry.ready = Returned("failed", f"{name} handler received unsupported payload"), True
 
     async def _ask_hooks(self, entry: Entry) -> None:
-        verdict = await hooks.before(self._stage, self._seen(entry))
-        if verdict.failures:
-            self._log.append(*verdict.failures)
+        verdict = await hooks.before(self._stage, self._window, self._seen(entry))
+        if verdict.events:
+            self._log.append(*verdict.events)
+        self._notes.extend(verdict.notes)
         if verdict.block is not None:
             text = BLOCKED.format(reason=verdict.block, name=entry.call.name)
             self._refuse(entry, Returned("rejected", clean_text(text)))
@@ -171,7 +172,7 @@ class Batch:
         else:
             entry.returned = await self._run_body(entry, tool, fn)
         entry.seconds = self._stage.now_s() - entry.begun_s
-        if entry.returned.receipt == "completed" and self._stage.hooks:
+        if entry.returned.receipt == "completed" and self._stage.slots.after_tool:
             await self._ask_after(entry, entry.returned)
         entry.ready = True
         self._record_ready()
@@ -207,16 +208,17 @@ class Batch:
 
     async def _ask_after(self, entry: Entry, returned: Returned) -> None:
         result = ToolResult("completed", "completed", returned.text)
-        verdict = await hooks.after(self._stage, self._seen(entry), result)
-        if verdict.failures:
-            self._log.append(*verdict.failures)
+        verdict = await hooks.after(self._stage, self._window, self._seen(entry), result)
+        if verdict.events:
+            self._log.append(*verdict.events)
         self._notes.extend(verdict.notes)
         if verdict.block is not None:
             entry.returned = attrs.evolve(returned, text=verdict.block)
 
     def _seen(self, entry: Entry) -> ToolCall:
         call = entry.call
-        return ToolCall(self._log.session, self._path, self._turn, call.id, call.name, _own(entry.arguments))
+        during, arguments = hooks.hook_turn(self._scene), _own(entry.arguments)
+        return ToolCall(during.session, self._path, self._turn, call.id, call.name, arguments, during=during)
 
     def _record_ready(self) -> None:
         """Write results in call order, as far as they are there without a gap."""
@@ -247,7 +249,7 @@ class Batch:
 
     def _write_notes(self) -> None:
         if self._notes:
-            self._log.append(*(NoteAdded(clean_text(text), "developer", "hook") for text in self._notes))
+            self._log.append(*hooks.hook_notes(self._notes))
             self._notes = []
 
     def close(self, cause: Cause | None) -> None:

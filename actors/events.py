@@ -290,6 +290,13 @@ class HookFailed(Event, frozen=True):
     blocked: bool = False
 
 
+class HookWarned(Event, frozen=True):
+    """A hook has a warning for whoever reads the session; the model does not see it."""
+
+    hook: str
+    text: str
+
+
 class Unknown(Event, frozen=True):
     """An ignorable event of a kind this build does not know; kept as the bytes it came in."""
 
@@ -325,4 +332,5 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     AbortRequested,
     TurnEnded,
     HookFailed,
+    HookWarned,
 )

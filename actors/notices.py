@@ -54,7 +54,7 @@ class StoreFailed(Notice, frozen=True):
 
 
 class HookRan(Notice, frozen=True):
-    """A hook ended with status ok, blocked, rewrote, context or failed."""
+    """A hook ended with status ok, blocked, rewrote, context, continued or failed."""
 
     hook: str
     status: str

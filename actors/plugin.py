@@ -2,13 +2,26 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from callboard.actors.errors import UsageError
-from callboard.actors.events import Call, Event, Message, Outcome, Receipt
+from callboard.actors.events import Call, Cause, Event, Message
 from callboard.actors.fold import Projection
+from callboard.actors.hook import (
+    AddContext,
+    Allow,
+    Block,
+    Continue,
+    Hook,
+    HookTurn,
+    Rewrite,
+    ToolCall,
+    ToolResult,
+    Warn,
+    check_name,
+)
 from callboard.actors.tool import Tool
 
 S = TypeVar("S")
@@ -18,6 +31,11 @@ class Interrupted(Protocol):
     """Whether the running turn is being aborted: true, `is_set()`, or `await wait()` (on Trio)."""
 
     def __bool__(self) -> bool: ...
+    @property
+    def cause(self) -> Cause | None:
+        """Why, once the interrupt came."""
+        ...
+
     def is_set(self) -> bool:
         """True once the interrupt came."""
         ...
@@ -162,82 +180,6 @@ BeforeStep: TypeAlias = Callable[[View, tuple[Message, ...]], Awaitable[Enter | 
 
 
 @attrs.frozen
-class ToolCall:
-    """A call as hooks see it, with the path of the agent that makes it."""
-
-    session: str
-    path: str
-    turn: int
-    call: str
-    name: str
-    arguments: Any
-    cell: str | None = None
-
-
-@attrs.frozen
-class ToolResult:
-    """What a handler came to, as hooks see it."""
-
-    outcome: Outcome
-    receipt: Receipt
-    text: str
-
-
-@attrs.frozen
-class Allow:
-    """A `before_tool` answer: go on."""
-
-
-@attrs.frozen
-class Block:
-    """A hook's refusal; before a tool it keeps the handler from running, after it it replaces what the model reads."""
-
-    reason: str
-
-
-@attrs.frozen
-class Rewrite:
-    """A `before_tool` answer: go on with these arguments instead of all the old ones."""
-
-    arguments: Any
-
-
-@attrs.frozen
-class AddContext:
-    """An `after_tool` answer: the model reads this too."""
-
-    text: str
-
-
-BeforeTool: TypeAlias = Callable[[ToolCall], Any]
-AfterTool: TypeAlias = Callable[[ToolCall, ToolResult], Any]
-
-
-@attrs.frozen
-class Hook:
-    """Callables around every tool call of the whole agent tree; plain or async (Trio).
-
-    `before_tool(call) -> Allow | Block | Rewrite | None`; `after_tool(call, result) -> AddContext | Block | None`, only
-    after success. A hook that raises, answers something else, or takes over `timeout_s` seconds fails: `on_failure`
-    "open" lets the call go on, "block" refuses it.
-    """
-
-    name: str
-    before_tool: BeforeTool | None = None
-    after_tool: AfterTool | None = None
-    on_failure: Literal["open", "block"] = "open"
-    timeout_s: float = 60.0
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse what would be found out only when the hook fails."""
-        _check_name("hook", self.name)
-        if self.on_failure not in ("open", "block"):
-            raise UsageError(f"hook {self.name}: on_failure must be open or block, got {self.on_failure!r}.")
-        if not self.timeout_s > 0:
-            raise UsageError(f"hook {self.name}: timeout_s must be above 0, got {self.timeout_s!r}.")
-
-
-@attrs.frozen
 class Alarm:
     """Something of a plugin's that comes due.
 
@@ -255,8 +197,8 @@ class Plugin:
 
     `before_step` hooks run in plugin order before each step. `on_idle(view)` may return a Message that starts an
     automatic turn. `prompt_section(view)` gives text of the system prompt. `open_steps(view)` counts work left at a
-    turn's end. `holds(view)` keeps a resting session in memory while it is true. `state(projection value)` renders each
-    projection for `state()`, by its key.
+    turn's end. `holds(view)` keeps a resting session in memory while it is true. `hooks` are asked before those given
+    to the runtime. `state(projection value)` renders each projection for `state()`, by its key.
     """
 
     name: str
@@ -269,17 +211,13 @@ class Plugin:
     prompt_section: Callable[[View], str | None] | None = None
     open_steps: Callable[[View], int] | None = None
     holds: Callable[[View], bool] | None = None
+    hooks: tuple[Hook, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Refuse a name that cannot be quoted, and a hook that could not be awaited."""
-        _check_name("plugin", self.name)
+        check_name("plugin", self.name)
         if inspect.isfunction(self.before_step) and not inspect.iscoroutinefunction(self.before_step):
             raise UsageError(f"plugin {self.name}: before_step must be an async def.")
-
-
-def _check_name(what: str, name: object) -> None:
-    if not isinstance(name, str) or not name or not name.isprintable():
-        raise UsageError(f"a {what} has a name of printable characters, got {name!r:.80}.")
 
 
 def check_plugins(plugins: Sequence[Plugin]) -> Mapping[str, Plugin]:
@@ -299,9 +237,11 @@ __all__ = [
     "Allow",
     "Block",
     "Call",
+    "Continue",
     "Enter",
     "Failed",
     "Hook",
+    "HookTurn",
     "Message",
     "Partial",
     "Plugin",
@@ -310,4 +250,5 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "View",
+    "Warn",
 ]

@@ -73,6 +73,11 @@ UNKNOWN = (
 STILL_RUNNING = "It did not stop in time and was left behind; what it may still do is not reported."
 
 
+def aborted_by(cause: Cause) -> str:
+    """The words that say who or what ended a call."""
+    return _BY_CAUSE[cause]
+
+
 def aborted_text(cause: Cause, receipt: Receipt, seconds: float, partial: str = "") -> str:
     """What the model reads for a call that an abort ended after `seconds`."""
     if receipt == "not_started":

@@ -54,6 +54,7 @@ from callboard.actors.passivation import Kept, passivated
 from callboard.actors.phase import Do, Phase, on
 from callboard.actors.slot import Slot
 from callboard.actors.stage import Stage
+from callboard.actors.told import finish
 from callboard.actors.turn import Regular
 from callboard.actors.view import Scene
 from callboard.actors.waiters import Waiters, refuse_stalled, turn_away
@@ -148,6 +149,8 @@ class Session:
                     self._do(letter)
                 del letter  # and with it whoever asked, 0.4 KB
                 self._slot.look()
+            if self.scene.belongings:
+                await finish(self.scene)
             await last_flush(self.log, self.stage.limits.flush_stall_s)
             return "normal"
         finally:

@@ -10,6 +10,7 @@ from callboard.actors.abort import ABORT_WINDOW_S
 from callboard.actors.codec import Codec
 from callboard.actors.events import Event
 from callboard.actors.fold import Folds
+from callboard.actors.hook import Slots
 from callboard.actors.model import Model, ToolSpec
 from callboard.actors.notices import AbandonedChanged, Notice
 from callboard.actors.plugin import Alarm, Hook, Plugin
@@ -118,6 +119,7 @@ class Stage:
     gates: tuple[Plugin, ...] = attrs.field(init=False)  # the plugins that take part before each step
     writers: tuple[Plugin, ...] = attrs.field(init=False)  # those with a section in the prompt
     alarms: tuple[Alarm, ...] = attrs.field(init=False)  # of all plugins
+    slots: Slots = attrs.field(init=False)  # the hooks by their moments
     now_s: Callable[[], float] = attrs.field(init=False)
     pits: list[Any] = attrs.field(init=False, factory=list)  # where bodies ran and may run again, see host.py
 
@@ -126,6 +128,7 @@ class Stage:
         self.now_s = trio.lowlevel.current_clock().current_time
         offered = (tool for tool in self.tools.values() if tool.exposure in ("direct", "direct_model_only"))
         self.alarms = tuple(alarm for plugin in self.plugins for alarm in plugin.alarms)
+        self.slots = Slots.of(self.hooks)
         self.specs = tuple(tool.spec for tool in offered)
         self.timers = Timers(self.nursery.start_soon)
         self.gates = tuple(plugin for plugin in self.plugins if plugin.before_step is not None)

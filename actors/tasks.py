@@ -25,10 +25,12 @@ from callboard.actors.events import (
     TurnKind,
     TurnReason,
 )
+from callboard.actors.hooks import hook_turn
 from callboard.actors.host import Host
 from callboard.actors.pit import leaves
 from callboard.actors.receipts import clean_text, ending_of, marker_text
 from callboard.actors.results import describe
+from callboard.actors.told import OnInterrupt, tell
 from callboard.actors.view import CallView, Scene
 
 
@@ -72,6 +74,8 @@ class Task:
         self._over: StepEnded | None = None  # goes on the log together with what follows the step
         self._work = Host(self._stage, self._window, self._hosted, f"turn {self._turn} of session {scene.log.session}")
         self._window.look = look
+        if self._stage.slots.on_interrupt:
+            OnInterrupt(scene, self._window)
         self.prepare()
         self._work.start()
 
@@ -160,6 +164,9 @@ class Task:
             LOGGER.warning("%s failed while it was being aborted: %s", work.name, describe(work.error))
         ended = self._close_books(window.cause)
         work.abandon()
+        listening = self._stage.slots.on_turn_end
+        if listening:
+            tell(self._scene, "on_turn_end", listening, hook_turn(self._scene), ended)
         return ended
 
     def _close_books(self, cause: Cause | None) -> TurnEnded:

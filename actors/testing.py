@@ -275,7 +275,7 @@ async def open_lab(
             resolve=lambda name: answering,
             tools=catalogue,
             plugins=tuple(plugins),
-            hooks=tuple(hooks),
+            hooks=(*(hook for plugin in plugins for hook in plugin.hooks), *hooks),
             limits=limits or Limits(),
             on_event=events.append,
             on_notice=notices.append,

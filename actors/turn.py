@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import attrs
 import trio
 
-from callboard.actors.books import HISTORY, MODE, OPENED, QUEUE, Queue
+from callboard.actors import hooks
+from callboard.actors.books import HISTORY, MODE, OPENED, QUEUE, TURN, Queue
 from callboard.actors.claim import first_claim, goes_on, later_claim
 from callboard.actors.dispatch import Batch
 from callboard.actors.errors import ModelError
@@ -14,10 +16,12 @@ from callboard.actors.events import (
     MessagesClaimed,
     ModelFailed,
     ModelSaid,
+    NoteAdded,
     StepEnded,
     StepStarted,
 )
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
+from callboard.actors.hooks import hook_notes
 from callboard.actors.intake import provider_label, take
 from callboard.actors.model import Model, Prompt, Reply
 from callboard.actors.notices import Delta
@@ -46,6 +50,8 @@ class Regular(Task):
         self._ids: set[str] = set()
         self._batch: Batch | None = None
         self._model_s = 0.0
+        self._notes: tuple[NoteAdded, ...] = ()  # of hooks, for the first step
+        self._continued = 0  # how often stop hooks reopened the turn
         self._unsaid: ModelSaid | None = None  # goes on the log together with the first calls it asks for
 
     async def run(self) -> None:
@@ -64,7 +70,10 @@ class Regular(Task):
                 self._unsaid = None
                 self._error = await batch.run()
             self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
-            if self._error is not None or not (reply.calls or reply.more or goes_on(self._log[QUEUE])):
+            if self._error is not None:
+                return
+            goes = reply.calls or reply.more or goes_on(self._log[QUEUE])
+            if not goes and not (self._stage.slots.on_stop and await self._reopened()):
                 return
         self.abort("budget")
         await trio.lowlevel.checkpoint()
@@ -73,6 +82,8 @@ class Regular(Task):
         """Claim input and open the step; False when a plugin refused it or there is nothing to do."""
         queue = self._log[QUEUE]
         offered: Queue = first_claim(queue, self._start) if step == 1 else later_claim(queue)
+        if step == 1 and self._stage.slots.on_turn_start and not await self._may_start(offered):
+            return False
         entering = offered
         for plugin in self._stage.gates:
             assert plugin.before_step is not None
@@ -88,9 +99,39 @@ class Regular(Task):
         if step == 1 and not entering and (offered != claimed or not self._log[HISTORY].messages):
             self._claim(claimed, entering)
             return False
-        self._claim(claimed, entering, StepStarted(self._turn, step))
+        self._claim(claimed, entering, *self._notes, StepStarted(self._turn, step))
+        self._notes = ()
         self._scene.fresh = False
         return True
+
+    async def _may_start(self, offered: Queue) -> bool:
+        """Ask the hooks of a turn's start; a refusal records its messages."""
+        turn = attrs.evolve(hooks.hook_turn(self._scene), messages=offered)
+        verdict = await hooks.starting(self._stage, self._window, turn)
+        self._log.append(*verdict.events)
+        self._notes = hook_notes(verdict.notes)
+        if verdict.block is not None:
+            self._claim(*self._still_queued(offered, offered))
+            self._blocked, self._error = True, verdict.block
+        return verdict.block is None
+
+    async def _reopened(self) -> bool:
+        """Ask the hooks of a turn's end; whether it goes on, for them or for input that came meanwhile."""
+        turn = attrs.evolve(hooks.hook_turn(self._scene), continued=self._continued)
+        verdict = await hooks.stopping(self._stage, self._window, turn, self._log[TURN].last_message)
+        self._log.append(*verdict.events)
+        if not verdict.more:
+            return goes_on(self._log[QUEUE])
+        self._continued += 1
+        if self._continued > hooks.STOPS_MAX:
+            self._after_step(*hook_notes((hooks.STOPPED.format(count=hooks.STOPS_MAX),)))
+            return False
+        self._after_step(*hook_notes(verdict.more))
+        return True
+
+    def _after_step(self, *events: Event) -> None:
+        self._log.append(*(events if self._over is None else (self._over, *events)))
+        self._over = None
 
     def _still_queued(self, offered: Queue, entering: Queue) -> tuple[Queue, Queue]:
         """The same without what was withdrawn while the plugins were asked."""
@@ -165,7 +206,7 @@ class Regular(Task):
         calls = tuple(reply.calls)
         said = ModelSaid(reply.text, calls, False, usage, seconds, provider, reply.truncated)  # noqa: FBT003 - a field
         self._said = []
-        if calls and not self._stage.hooks:
+        if calls and not self._stage.slots.before_tool:
             self._unsaid = said  # nobody looks in between, so one write carries it and its calls
         else:
             self._log.append(said)

@@ -35,6 +35,13 @@ class Scene:
         self.belongings: dict[str, Closable] | None = None
 
     @property
+    def owned(self) -> dict[str, Closable]:
+        """What the session owns, to be changed."""
+        if self.belongings is None:
+            self.belongings = {}
+        return self.belongings
+
+    @property
     def turn(self) -> int:
         """The number of the running or the last turn."""
         return self.log[TURN].number
@@ -125,10 +132,7 @@ class CallView:
     @property
     def belongings(self) -> MutableMapping[str, Closable]:
         """Things that live as long as the session."""
-        scene = self._check()
-        if scene.belongings is None:
-            scene.belongings = {}
-        return scene.belongings
+        return self._check().owned
 
     def __getitem__(self, projection: Projection[S]) -> S:
         return self._check().log[projection]

@@ -23,6 +23,7 @@ TERM_GRACE_S = 1.0  # between TERM and KILL where no abort window is shorter
 PIECE_MAX_BYTES = 64 * 1024  # one read; a pipe holds as much
 DRAIN_MAX_BYTES = 1024 * 1024  # read after the end; a pipe can be made to hold as much (fs.pipe-max-size)
 SAID_MAX_BYTES = 4096  # what a keeper says is three short lines
+INPUT_FD = 3  # where the keeper finds the command's standard input
 REAP_S = 0.05  # how long the end of the keeper itself is waited for, inside any abort window
 REAP_LATE_S = 10.0  # the same where nobody waits
 FINAL = (b"exited", b"killed", b"refused")
@@ -63,6 +64,53 @@ class Ending:
         return text + (LEFT.format(count=self.left) if self.left else "")
 
 
+class Pump:
+    """Gives what a pipe brings to `hear`, as text."""
+
+    def __init__(self, output: trio.lowlevel.FdStream, hear: Callable[[str], None]) -> None:
+        self._output, self._hear = output, hear
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    async def run(self) -> None:
+        """(Trio) Until its end."""
+        while piece := await self._output.receive_some(PIECE_MAX_BYTES):
+            if text := self._decoder.decode(piece):
+                self._hear(text)
+
+    def drain(self) -> None:
+        """What is still in the pipe; its end is not waited for, because somebody may hold it open."""
+        with contextlib.suppress(OSError):
+            for _ in range(DRAIN_MAX_BYTES // PIECE_MAX_BYTES):
+                piece = os.read(self._output.fileno(), PIECE_MAX_BYTES)
+                if not piece:
+                    break
+                if text := self._decoder.decode(piece):
+                    self._hear(text)
+        if text := self._decoder.decode(b"", final=True):
+            self._hear(text)
+
+
+class Feed:
+    """What a command reads from its standard input; one that does not read it to the end is no error."""
+
+    def __init__(self, given: bytes, theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> None:
+        self._given = given
+        self.theirs, writing = os.pipe()
+        theirs.callback(os.close, self.theirs)
+        self._input = trio.lowlevel.FdStream(writing)
+        ours.callback(self._input.close)
+
+    async def run(self) -> None:
+        """(Trio) Pass it on, then say that this was all."""
+        with contextlib.suppress(trio.BrokenResourceError):
+            await self._input.send_all(self._given)
+        self._input.close()
+
+    def close(self) -> None:
+        """Let go; harmless when repeated."""
+        self._input.close()
+
+
 class Command:
     """A running command; made by `start`, then `run` must be started once, in any nursery.
 
@@ -70,8 +118,10 @@ class Command:
     the loop (posix_spawn), the keeper about 10 ms more beside it before the command runs.
     """
 
-    def __init__(self, pid: int, life: socket.socket, output: trio.lowlevel.FdStream, folder: str) -> None:
-        self.pid, self._life, self._output, self._folder = pid, life, output, folder
+    def __init__(
+        self, pid: int, life: socket.socket, outputs: Sequence[trio.lowlevel.FdStream], folder: str, feed: Feed | None
+    ) -> None:
+        self.pid, self._life, self._outputs, self._folder, self._feed = pid, life, outputs, folder, feed
         self.leader: int | None = None  # process id of the command itself, once the keeper said so
         self.ended = trio.Event()
         self.ending: Ending | None = None
@@ -80,11 +130,20 @@ class Command:
 
     @classmethod
     def start(
-        cls, argv: Sequence[str], folder: str, environment: Mapping[str, str], python: str | None = None
+        cls,
+        argv: Sequence[str],
+        folder: str,
+        environment: Mapping[str, str],
+        python: str | None = None,
+        *,
+        given: bytes | None = None,
+        apart: bool = False,
     ) -> "Command":
         """(Trio) Start `argv` (its first an absolute path) in `folder`, with exactly that environment.
 
-        Raises `ToolError` when the keeper cannot start; that the command itself cannot is told by `ending`.
+        `given` is its standard input, by default empty. `apart` keeps its errors apart from its output; `run` then
+        takes a second place to hear them. Raises `ToolError` when the keeper cannot start; that the command itself
+        cannot is told by `ending`.
         """
         python = python or sys.executable
         if not hasattr(os, "posix_spawn"):
@@ -95,31 +154,34 @@ class Command:
             life, far = socket.socketpair()
             ours.callback(life.close)
             theirs.callback(far.close)
-            reading, writing = os.pipe()
-            output = trio.lowlevel.FdStream(reading)
-            ours.callback(output.close)
-            theirs.callback(os.close, writing)
-            # Above 2, so that none of the three is overwritten before it is used, should the host have closed its own.
-            inner, outer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (far.fileno(), writing))
-            theirs.callback(os.close, inner)
-            theirs.callback(os.close, outer)
-            line = [python, "-I", "-S", str(KEEPER), folder, *argv]
-            pid = _spawn(
-                line, environment, [(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate((inner, outer, outer))]
-            )
+            pipes = [_output(theirs, ours) for _ in range(2 if apart else 1)]
+            feed = None if given is None else Feed(given, theirs, ours)
+            files = [far.fileno(), pipes[0][1], pipes[-1][1]] + ([] if feed is None else [feed.theirs])
+            actions = []
+            for at, fd in enumerate(files):
+                # Above all places, so that none is overwritten before it is used, should the host have closed its own.
+                safe = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, INPUT_FD + 1)
+                theirs.callback(os.close, safe)
+                actions.append((os.POSIX_SPAWN_DUP2, safe, at))
+            line = [python, "-I", "-S", str(KEEPER), folder, "-" if feed is None else str(INPUT_FD), *argv]
+            pid = _spawn(line, environment, actions)
             life.settimeout(0)
             ours.pop_all()
-        return cls(pid, life, output, folder)
+        return cls(pid, life, [output for output, _ in pipes], folder, feed)
 
-    async def run(self, hear: Callable[[str], None]) -> None:
+    async def run(self, *hear: Callable[[str], None]) -> None:
         """(Trio) Give its output to `hear` as it comes, until all is over; cancelled, kill it and all it started."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        pumps = [Pump(output, one) for output, one in zip(self._outputs, hear, strict=True)]
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._pump, decoder, hear)
+                for pump in pumps:
+                    nursery.start_soon(pump.run)
+                if self._feed is not None:
+                    nursery.start_soon(self._feed.run)
                 final = await self._listen()
                 nursery.cancel_scope.cancel()
-            self._drain(decoder, hear)
+            for pump in pumps:
+                pump.drain()
             self._end(final)
         finally:
             self._close()
@@ -147,11 +209,6 @@ class Command:
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGCONT)
 
-    async def _pump(self, decoder: codecs.IncrementalDecoder, hear: Callable[[str], None]) -> None:
-        while piece := await self._output.receive_some(PIECE_MAX_BYTES):
-            if text := decoder.decode(piece):
-                hear(text)
-
     async def _listen(self) -> bytes:
         """The last line that the keeper says; empty when it ended without one."""
         said = b""
@@ -170,18 +227,6 @@ class Command:
             if final or not piece:
                 return final
         return b""
-
-    def _drain(self, decoder: codecs.IncrementalDecoder, hear: Callable[[str], None]) -> None:
-        """What is still in the pipe; its end is not waited for, because somebody may hold it open."""
-        with contextlib.suppress(OSError):
-            for _ in range(DRAIN_MAX_BYTES // PIECE_MAX_BYTES):
-                piece = os.read(self._output.fileno(), PIECE_MAX_BYTES)
-                if not piece:
-                    break
-                if text := decoder.decode(piece):
-                    hear(text)
-        if text := decoder.decode(b"", final=True):
-            hear(text)
 
     def _end(self, final: bytes) -> None:
         word, number, left = final.split() if final else (b"", b"0", b"0")
@@ -202,7 +247,10 @@ class Command:
 
     def _close(self) -> None:
         self.kill()
-        self._output.close()
+        for output in self._outputs:
+            output.close()
+        if self._feed is not None:
+            self._feed.close()
         trio.lowlevel.notify_closing(self._life)
         self._life.close()
 
@@ -235,6 +283,15 @@ class Command:
             except ChildProcessError:  # the host ignores SIGCHLD, or somebody else took it in
                 self._reaped = True
         return self._reaped
+
+
+def _output(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[trio.lowlevel.FdStream, int]:
+    """A pipe to read from, and the end of it that is passed on."""
+    reading, writing = os.pipe()
+    theirs.callback(os.close, writing)
+    output = trio.lowlevel.FdStream(reading)
+    ours.callback(output.close)
+    return output, writing
 
 
 def _spawn(line: list[str], environment: Mapping[str, str], files: Sequence[tuple[int, int, int]]) -> int:

@@ -1,9 +1,9 @@
 """The keeper: a program of its own that runs one command and sees to it that nothing of the command outlives its end.
 
-    python -I -S keeper.py FOLDER PROGRAM ARGUMENT...
+    python -I -S keeper.py FOLDER INPUT PROGRAM ARGUMENT...
 
 Standard input is the life line: a stream socket to whoever wants the command. Standard output and error are the
-command's.
+command's. INPUT is the descriptor that becomes the command's standard input, or `-` for none.
 
     heard   T                  TERM to every descendant
             end of file        KILL to every descendant, until none is left; also when the other end died
@@ -194,14 +194,14 @@ def say(life: int, word: str, *numbers: int) -> None:
         return
 
 
-def tidy_up() -> tuple[int, int]:
-    """Move the life line out of the command's sight, put nothing in its place, and close what else was inherited."""
+def tidy_up(given: int | None) -> tuple[int, int]:
+    """Move the life line out of the command's sight, put its input in its place, and close what else was inherited."""
     try:
         inherited = [int(name) for name in os.listdir("/dev/fd")]
     except OSError:  # a root without it
         inherited = list(range(FDS_MAX))
     for fd in inherited:
-        if fd > 2:
+        if fd > 2 and fd != given:
             try:
                 os.close(fd)
             except OSError:  # the listing's own
@@ -209,7 +209,9 @@ def tidy_up() -> tuple[int, int]:
     life = os.dup(0)
     os.set_blocking(life, False)
     nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
+    os.dup2(nothing if given is None else given, 0)
+    if given is not None:
+        os.close(given)
     return life, nothing
 
 
@@ -217,6 +219,9 @@ def become(life: int, folder: str, argv: list[str]) -> None:
     """In the new process: a session of its own, signals as they are by default, then the command. Never returns."""
     try:
         os.setsid()
+        say(
+            life, "started", os.getpid()
+        )  # before it can do anything, so that its group is known to whoever hears of it
         for number in (
             _signal.SIGPIPE,
             _signal.SIGXFSZ,
@@ -252,10 +257,10 @@ def watch(command: int, life: int, ended: Ended, alarm: int) -> None:
             term_all(command)
 
 
-def main(folder: str, *argv: str) -> int:
+def main(folder: str, given: str, *argv: str) -> int:
     """Run one command to its end, and to that of all its descendants."""
     adopting = adopt_orphans()
-    life, nothing = tidy_up()
+    life, nothing = tidy_up(None if given == "-" else int(given))
     if heard(life) is not None:  # told to stop before it began
         say(life, "killed", _signal.SIGTERM, 0)
         return 128 + int(_signal.SIGTERM)
@@ -272,9 +277,8 @@ def main(folder: str, *argv: str) -> int:
     os.set_blocking(bell, False)
     _signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGCHLD, lambda *_: None)
-    say(life, "started", command)
-    os.dup2(nothing, 1)  # the output is the command's alone: it ends when the last of them does
-    os.dup2(nothing, 2)
+    for fd in (0, 1, 2):  # input and output are the command's alone: they end when the last of them does
+        os.dup2(nothing, fd)
     ended: Ended = []
     watch(command, life, ended, alarm)
     left = kill_all(command, ended, alarm, adopting=adopting)

@@ -10,7 +10,9 @@ import msgspec
 import trio
 
 from callboard.actors.errors import ToolError
+from callboard.actors.events import Cause
 from callboard.actors.plugin import Failed, Partial, Plugin, View
+from callboard.actors.receipts import aborted_by
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool, tool
 from callboard.plugins.background import Backgrounds
 from callboard.plugins.commands import TERM_GRACE_S, Command, first
@@ -36,7 +38,7 @@ ID_FIELD = "The id that shell answered with, such as shell-1."
 
 ENDED = "{status}\nWall time: {seconds:.1f} seconds\nOutput:\n{output}"
 TIMED_OUT = "command timed out after {limit:g} seconds\nWall time: {seconds:.1f} seconds\nPartial output:\n{output}"
-ABORTED = "Wall time: {seconds:.1f} seconds\naborted by user"
+ABORTED = "Wall time: {seconds:.1f} seconds\n{why}"
 PARTIAL_OUTPUT = "\nPartial output:\n{output}"
 STARTED = "Started {id} in the background: read it with shell_output, end it with shell_kill."
 NUL = "the command has a NUL character at index {at}, which no shell can take: remove it."
@@ -49,6 +51,7 @@ TIMEOUT_MAX_S = 3600.0
 
 WINDOW_KILL_RATIO = 0.6  # of the abort window: KILL
 WINDOW_END_RATIO = 0.9  # of the abort window: nothing is waited for any more
+SHOWN_S_MIN = 0.1  # so that nothing seems to have taken no time; what other calls say too
 HEADER_MAX_BYTES = 512  # what stands around an output; with it a result fits `output_max`
 SHELLS = ("bash", "zsh", "sh")
 PLAIN_SHELL = "/bin/sh"
@@ -163,7 +166,7 @@ async def foreground(command: Command, view: View, output: Excerpt, timeout_s: f
     if by_itself:
         return _ended(command, seconds, output)
     if interrupted:
-        return aborted(seconds, output)
+        return aborted(seconds, output, view.interrupted.cause)
     return Failed(TIMED_OUT.format(limit=timeout_s, seconds=seconds, output=output.text()))
 
 
@@ -180,9 +183,9 @@ async def _end(command: Command, view: View) -> None:
     await first(command.ended.wait, until_s=min(command.give_up_at, trio.current_time() + TERM_GRACE_S))
 
 
-def aborted(seconds: float, output: Excerpt) -> Partial:
+def aborted(seconds: float, output: Excerpt, cause: Cause | None) -> Partial:
     """What the model reads of a command that an interrupt ended."""
-    text = ABORTED.format(seconds=seconds)
+    text = ABORTED.format(seconds=max(SHOWN_S_MIN, seconds), why=aborted_by(cause or "interrupted"))
     return Partial(text + PARTIAL_OUTPUT.format(output=output.text()) if output.size else text)
 
 
@@ -197,7 +200,7 @@ def _ended(command: Command, seconds: float, output: Excerpt) -> str | Failed:
 async def _shell(setup: Setup, arguments: Shell, view: View) -> str | Failed | Partial:
     output = setup.excerpt()
     if view.interrupted.is_set():
-        return aborted(0.0, output)
+        return aborted(0.0, output, view.interrupted.cause)
     if not arguments.background:
         return await foreground(setup.start(arguments, view), view, output, arguments.timeout_s)
     backgrounds = Backgrounds.of(view)

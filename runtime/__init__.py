@@ -17,6 +17,7 @@ reading      a reader of one session: log first, then live
 registry     which sessions there are, live or passivated; a message to one that left brings it back
 sweep        asks sessions that rest for long to leave memory
 spawn        who may start a subagent; the Spawner that starts it
+hooks/       hooks that are commands, as the configuration names them
 recordings/  recorded sessions of other agents
 stores/      where logs become durable
 models/      models by name, and those that need no network

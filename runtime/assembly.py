@@ -18,6 +18,7 @@ from callboard.plugins import DEFAULT, PLAN_PLUGIN, TODO_PLUGIN
 from callboard.plugins.plan import plan_plugin
 from callboard.plugins.todo import todo_plugin
 from callboard.runtime.config import RuntimeConfig
+from callboard.runtime.hooks.commands import command_hooks
 from callboard.runtime.spawn import TreeLimits
 
 GROUP = "callboard.plugins"
@@ -48,7 +49,8 @@ def assemble(
     """
     chosen = default_plugins(config) if plugins is DEFAULT else _configured(config, _listed("plugins", plugins))
     check_plugins(chosen)
-    checked = _listed("hooks", hooks)
+    given = (hook for plugin in chosen for hook in plugin.hooks)
+    checked = (*given, *_listed("hooks", hooks), *command_hooks(config.hooks))
     for hook in checked:
         if not isinstance(hook, Hook):
             raise UsageError(f"hooks must be Hook values, got {hook!r:.80}.")

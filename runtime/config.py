@@ -1,11 +1,13 @@
 """RuntimeConfig: from TOML through cattrs, unknown keys forbidden, all mistakes at once as `what @ $.path`."""
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import attrs
 import cattrs
@@ -106,6 +108,36 @@ class ToolConfig:
     exposure: Exposure | None = None
 
 
+def _matcher(instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
+    try:
+        re.compile(value or "")
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"matcher {value!r:.80} is no regular expression: {error}") from None
+
+
+def _command(instance: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+    if not value.strip() or "\0" in value:
+        raise ValueError(f"command must be a command line, got {value!r:.80}")
+
+
+HookEvent: TypeAlias = Literal["PreToolUse", "PostToolUse", "TurnStart", "TurnEnd", "Interrupt", "Stop"]
+
+
+@attrs.frozen(kw_only=True)
+class HookConfig:
+    """[hooks.NAME]: a command that is asked at an event, with JSON on its standard input; /bin/sh runs it.
+
+    `matcher` says which tools a PreToolUse or PostToolUse hook is asked about: names as in `Edit|Write`, or a regular
+    expression; none means all. It is ended after `timeout_s`.
+    """
+
+    event: HookEvent
+    command: str = attrs.field(validator=_command)
+    on_failure: Literal["open", "block"] = "open"
+    timeout_s: float = attrs.field(default=60.0, validator=_at_least(0.001))
+    matcher: str | None = attrs.field(default=None, validator=_matcher)
+
+
 @attrs.frozen(kw_only=True)
 class PlanConfig:
     """[plugins.plan]: whether at most one step may be in progress."""
@@ -146,6 +178,7 @@ class RuntimeConfig:
     agents: Agents = attrs.field(factory=Agents)
     supervisor: Supervision = attrs.field(factory=Supervision)
     tools: Mapping[str, ToolConfig] = NOTHING
+    hooks: Mapping[str, HookConfig] = NOTHING
     plugins: Plugins = attrs.field(factory=Plugins)
     metrics: Metrics = attrs.field(factory=Metrics)
 
@@ -184,7 +217,8 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook_factory(attrs.has, lambda kind: _checking(converter, kind))
     for kind in (bool, int, float, str):
         converter.register_structure_hook(kind, _exactly(kind))
-    converter.register_structure_hook_func(lambda kind: kind == Mapping[str, ToolConfig], _tools(converter))
+    for named in (ToolConfig, HookConfig):
+        converter.register_structure_hook_func(partial(_is_named, named), _named(converter, named))
     converter.register_structure_hook_func(_is_literal, _one_of)
     converter.register_structure_hook_func(_is_optional, lambda value, kind: _optional(converter, value, kind))
     return converter
@@ -247,9 +281,13 @@ def _optional(converter: cattrs.Converter, value: Any, kind: Any) -> Any:
     return None if value is None else converter.structure(value, inner)
 
 
-def _tools(converter: cattrs.Converter) -> Any:
-    def hook(value: Any, _: Any) -> Mapping[str, ToolConfig]:
-        found: dict[str, ToolConfig] = converter.structure(_table(value), dict[str, ToolConfig])
+def _is_named(named: type, kind: Any) -> bool:
+    return bool(kind == Mapping[str, named])  # type: ignore[valid-type]
+
+
+def _named(converter: cattrs.Converter, named: type) -> Any:
+    def hook(value: Any, _: Any) -> Mapping[str, Any]:
+        found: dict[str, Any] = converter.structure(_table(value), dict[str, named])  # type: ignore[valid-type]
         return MappingProxyType(found)
 
     return hook

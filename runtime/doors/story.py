@@ -14,6 +14,7 @@ from callboard.actors.events import (
     Envelope,
     Event,
     HookFailed,
+    HookWarned,
     MessageQueued,
     MessageWithdrawn,
     ModelFailed,
@@ -196,6 +197,9 @@ class Story:
     def _hook_failed(self, failed: HookFailed, session: str, room: int) -> Iterator[Text]:
         yield _fit(Text(f"hook {one_line(failed.hook)} failed: {one_line(failed.error)}", "yellow"), room)
 
+    def _hook_warned(self, warned: HookWarned, session: str, room: int) -> Iterator[Text]:
+        yield _fit(Text(f"{one_line(warned.hook)} warns: {one_line(warned.text)}", "yellow"), room)
+
 
 TELL: Mapping[type[Event], Callable[..., Iterator[Text]]] = MappingProxyType(
     {
@@ -215,6 +219,7 @@ TELL: Mapping[type[Event], Callable[..., Iterator[Text]]] = MappingProxyType(
         TurnEnded: Story._turn_ended,
         PlanModeSet: Story._mode,
         HookFailed: Story._hook_failed,
+        HookWarned: Story._hook_warned,
     }
 )
 

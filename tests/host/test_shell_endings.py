@@ -77,7 +77,7 @@ def test_interrupt_before_the_start_runs_nothing(tmp_path):
         view.interrupted.set()
         return await call(view, command="touch ran")
 
-    assert Partial("Wall time: 0.0 seconds\naborted by user") == played(play, tmp_path)
+    assert Partial("Wall time: 0.1 seconds\naborted by user") == played(play, tmp_path)
     assert [] == list(tmp_path.iterdir())
 
 

@@ -104,7 +104,7 @@ def leaves(kind: type, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     for field in attrs.fields(kind):
         inner: Any = field.type
         here = (*path, field.name)
-        found += leaves(inner, here) if attrs.has(inner) else [] if field.name == "tools" else [here]
+        found += leaves(inner, here) if attrs.has(inner) else [] if field.name in ("tools", "hooks") else [here]
     return [*found, ("tools", "t", "enabled"), ("tools", "t", "exposure")] if not path else found
 
 

@@ -130,6 +130,7 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     core.ToolCalled("c", "shell", {}),  # counted when it returns
     core.AbortRequested(1, "budget"),  # its turn's end says how long it took
     core.HookFailed("gate", "broke"),  # the notice HookRan counts it
+    core.HookWarned("gate", "look"),  # the same
     *(facts.PlanUpdated(None, ()), facts.PlanModeRequested(active=True), facts.PlanModeSet(active=True)),
     facts.TodosWritten(()),
     facts.ChildSpawned("c", "/root/c", "task"),  # counted when it ends
