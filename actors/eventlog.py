@@ -19,7 +19,7 @@ from callboard.actors.invariants import PROMISES, broken_by
 from callboard.actors.store import Done, Header, Record, Store
 
 S = TypeVar("S")
-Listener: TypeAlias = Callable[[Event], None]
+Listener: TypeAlias = Callable[[Event, str, int | None], None]  # the event, its session and its turn
 
 LOGGER = logging.getLogger("callboard")
 _CORE = frozenset(CORE_EVENTS)
@@ -153,10 +153,10 @@ class EventLog:
     def _tell(self, events: Sequence[Event], records: Sequence[Record]) -> None:
         self._telling, listener = True, self._listener
         try:
-            for event in events:
+            for event, record in zip(events, records, strict=True):
                 if type(event) is TurnEnded:
                     self.last_end = event
-                listener(event)
+                listener(event, self.session, record.turn)
         except Exception:
             LOGGER.exception("session %s: a listener failed and is told nothing more", self.session)
             self._listener = _nobody
@@ -294,5 +294,5 @@ def check_plugin_events(events: Sequence[Event]) -> None:
             raise UsageError(f"{name} is written by the session alone; append an event of the plugin.")
 
 
-def _nobody(event: Event) -> None:
+def _nobody(event: Event, session: str, turn: int | None) -> None:
     """Stands where a listener was that failed."""

@@ -8,7 +8,7 @@ import trio
 
 from callboard.actors.abort import ABORT_WINDOW_S
 from callboard.actors.codec import Codec
-from callboard.actors.events import Event
+from callboard.actors.eventlog import Listener
 from callboard.actors.fold import Folds
 from callboard.actors.hook import Slots
 from callboard.actors.model import Model, ToolSpec
@@ -105,7 +105,7 @@ class Stage:
     plugins: tuple[Plugin, ...] = ()
     hooks: tuple[Hook, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
-    on_event: Callable[[Event], None] = lambda event: None
+    on_event: Listener = lambda event, session, turn: None
     on_notice: Callable[[Notice], None] = lambda notice: None
     on_due: Callable[[str, int | None], None] = lambda session, due_ms: None
     on_interrupt: Callable[[BaseException], None] = lambda error: None

@@ -241,7 +241,8 @@ class Lab:
     def check(self) -> None:
         """Every log replays, from its bytes alone, to the states that its session has; and every promise is kept."""
         for id_, session in self.sessions.items():
-            again = EventLog(id_, MemoryStore(), self.stage.codec, self.stage.folds, lambda: 0, lambda event: None)
+            codec, folds = self.stage.codec, self.stage.folds
+            again = EventLog(id_, MemoryStore(), codec, folds, lambda: 0, lambda event, session, turn: None)
             for event in self.records(id_):
                 again.append(event)
             assert again.states == session.log.states[:], f"session {id_}: replay gives another state"
@@ -277,7 +278,7 @@ async def open_lab(
             plugins=tuple(plugins),
             hooks=(*(hook for plugin in plugins for hook in plugin.hooks), *hooks),
             limits=limits or Limits(),
-            on_event=events.append,
+            on_event=lambda event, session, turn: events.append(event),
             on_notice=notices.append,
             can_drop=await usable(),
         )

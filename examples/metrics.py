@@ -32,7 +32,8 @@ async def main() -> None:
             text = await asyncio.to_thread(fetch, f"http://127.0.0.1:{server.port}/metrics")
         finally:
             await asyncio.to_thread(server.close)
-    print("\n".join(line for line in text.splitlines() if line.startswith("callboard_control_tool_calls_total")))
+    lines = (line for line in text.splitlines() if line.startswith("callboard_control_tool_calls_total{"))
+    print("\n".join(line for line in lines if not line.endswith(" 0.0")))
 
 
 def fetch(url: str) -> str:

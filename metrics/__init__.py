@@ -3,7 +3,8 @@
 The tour: the runtime gives every live event to `Recorder.event` at its append and every notice to `Recorder.notice`;
 both look up the type in one table and count. What is a level rather than a count (sessions, mailboxes) is asked for by
 `Collector` when somebody looks. `Exposition` turns the registry into text without stalling a loop, and `serve_metrics`
-puts that text on a port. Label values come from closed sets, so no input can make series without end.
+puts that text on a port. Label values come from closed sets, so no input can make series without end. The folder
+`dashboards` holds a Grafana dashboard and alert rules for what is counted here.
 
 Read in this order:
 

@@ -36,11 +36,12 @@ from callboard.actors.notices import (
 )
 from callboard.metrics import labels as of
 from callboard.metrics.collector import LEVELS_SERIES_MAX
-from callboard.metrics.families import PREFIX, SERIES_MAX, Shelf
+from callboard.metrics.families import NOWHERE, PREFIX, SERIES_MAX, Shelf, TurnId
 from callboard.metrics.labels import OTHER, External, by_prefix, closed, tool_label
 
 KNOWN_EVENTS: tuple[type[Event], ...] = (*CORE_EVENTS, *PLUGIN_EVENTS)
-Counting: TypeAlias = Callable[[Any], None]
+Counting: TypeAlias = Callable[[Any, TurnId], None]
+Noticing: TypeAlias = Callable[[Any], None]
 
 # Upper bounds of histograms. In seconds unless the name says otherwise; the last, infinite bucket goes without saying.
 CONTROL_BUCKETS_S = (0.001, 0.01, 0.1, 1.0, 60.0)
@@ -134,12 +135,15 @@ class Recorder:
         assert self.series_max + LEVELS_SERIES_MAX <= SERIES_MAX, self.series_max
         shelf.register(registry)
 
-    def event(self, event: Event) -> None:
-        """Count a live event at its append; a replayed one was counted when it happened."""
+    def event(self, event: Event, session: str = "", turn: int | None = None) -> None:
+        """Count a live event at its append; a replayed one was counted when it happened.
+
+        `session` and `turn` name an example of what was counted: no label, and shown in OpenMetrics alone.
+        """
         kind = self._events.get(type(event), self._other)
         kind.seen += 1
         if kind.count is not None:
-            kind.count(event)
+            kind.count(event, (session, turn) if turn is not None else NOWHERE)
 
     def notice(self, notice: Notice) -> None:
         """Count a notice."""
@@ -159,10 +163,10 @@ def _control_calls(shelf: Shelf) -> dict[type[Event], Counting]:
         children_max=CONTROL_SECONDS_CHILDREN_MAX,
     )
 
-    def control_call_ended(event: ControlCallEnded) -> None:
+    def control_call_ended(event: ControlCallEnded, turn: TurnId) -> None:
         key = event.tool, event.outcome
         calls[key].inc()
-        seconds[key].observe(_between_s(event.started_ms, event.completed_ms))
+        seconds[key].observe(_between_s(event.started_ms, event.completed_ms), turn)
 
     return {ControlCallEnded: control_call_ended}
 
@@ -178,11 +182,11 @@ def _tool_calls(shelf: Shelf, tool: of.Label) -> dict[type[Event], Counting]:
         children_max=TOOL_SECONDS_CHILDREN_MAX,
     )
 
-    def tool_returned(event: ToolReturned) -> None:
+    def tool_returned(event: ToolReturned, turn: TurnId) -> None:
         key = event.name, event.receipt
         calls[key].inc()
         if event.receipt in TIMED_RECEIPTS:
-            seconds[key].observe(event.seconds)
+            seconds[key].observe(event.seconds, turn)
 
     return {ToolReturned: tool_returned}
 
@@ -202,15 +206,15 @@ def _turns(shelf: Shelf) -> dict[type[Event], Counting]:
         "abort_seconds", "From the request to abort to the closed turn.", ABORT_BUCKETS_S, of.ENDING
     )
 
-    def turn_ended(event: TurnEnded) -> None:
+    def turn_ended(event: TurnEnded, turn: TurnId) -> None:
         key = event.kind, (event.reason if event.reason != "aborted" else event.cause or event.reason)
         turns[key].inc()
         if event.started_ms:
-            seconds[key].observe(_between_s(event.started_ms, event.ended_ms))
+            seconds[key].observe(_between_s(event.started_ms, event.ended_ms), turn)
             if event.first_token_ms is not None:
-                first_token[key].observe(event.first_token_ms / 1000)
+                first_token[key].observe(event.first_token_ms / 1000, turn)
         if event.abort_s is not None:
-            abort[event.ending or OTHER,].observe(event.abort_s)
+            abort[event.ending or OTHER,].observe(event.abort_s, turn)
 
     return {TurnEnded: turn_ended}
 
@@ -219,10 +223,10 @@ def _steps(shelf: Shelf) -> dict[type[Event], Counting]:
     steps = shelf.counter("steps_total", "Steps begun.")[()]
     overhead = shelf.histogram("step_overhead_seconds", "Step time without model and tools.", OVERHEAD_BUCKETS_S)[()]
 
-    def step_ended(event: StepEnded) -> None:
-        overhead.observe(event.overhead_s)
+    def step_ended(event: StepEnded, turn: TurnId) -> None:
+        overhead.observe(event.overhead_s, turn)
 
-    return {StepStarted: lambda _: steps.inc(), StepEnded: step_ended}
+    return {StepStarted: lambda _, __: steps.inc(), StepEnded: step_ended}
 
 
 def _models(shelf: Shelf) -> dict[type[Event], Counting]:
@@ -239,10 +243,10 @@ def _models(shelf: Shelf) -> dict[type[Event], Counting]:
     )
     cost = shelf.counter("model_cost_usd_total", "Price of model requests in US dollars.", of.PROVIDER)
 
-    def model_said(event: ModelSaid) -> None:
+    def model_said(event: ModelSaid, turn: TurnId) -> None:
         key = event.provider, _result(event)
         requests[key].inc()
-        seconds[key].observe(event.seconds)
+        seconds[key].observe(event.seconds, turn)
         usage, provider = event.usage, event.provider
         if usage.input > 0:
             tokens[provider, "input"].inc(usage.input)
@@ -255,10 +259,10 @@ def _models(shelf: Shelf) -> dict[type[Event], Counting]:
         if usage.cost_usd > 0:
             cost[provider,].inc(usage.cost_usd)
 
-    def model_failed(event: ModelFailed) -> None:
+    def model_failed(event: ModelFailed, turn: TurnId) -> None:
         key = event.provider, "retryable" if event.retryable else "failed"
         requests[key].inc()
-        seconds[key].observe(event.seconds)
+        seconds[key].observe(event.seconds, turn)
 
     return {ModelSaid: model_said, ModelFailed: model_failed}
 
@@ -267,17 +271,17 @@ def _children(shelf: Shelf) -> dict[type[Event], Counting]:
     ended = shelf.counter("subagents_total", "Turns of subagents ended, by how.", of.CHILD_OUTCOME)
     depth = shelf.histogram("subagent_depth", "Depth at which subagents were opened.", DEPTH_BUCKETS)[()]
 
-    def child_ended(event: ChildEnded) -> None:
+    def child_ended(event: ChildEnded, _: TurnId) -> None:
         ended[event.status,].inc()
 
-    def session_opened(event: SessionOpened) -> None:
+    def session_opened(event: SessionOpened, _: TurnId) -> None:
         if event.depth > 0:
             depth.observe(event.depth)
 
     return {ChildEnded: child_ended, SessionOpened: session_opened}
 
 
-def _store(shelf: Shelf) -> dict[type[Notice], Counting]:
+def _store(shelf: Shelf) -> dict[type[Notice], Noticing]:
     seconds = shelf.histogram("flush_seconds", "Time to make a batch durable.", FLUSH_BUCKETS_S)[()]
     batch = shelf.histogram("flush_batch_events", "Events made durable together.", BATCH_BUCKETS)[()]
     errors = shelf.counter("store_errors_total", "Failed writes, by what follows.", of.STORE_ERROR)
@@ -292,7 +296,7 @@ def _store(shelf: Shelf) -> dict[type[Notice], Counting]:
     return {Flushed: flushed, StoreFailed: store_failed}
 
 
-def _runtime(shelf: Shelf) -> dict[type[Notice], Counting]:
+def _runtime(shelf: Shelf) -> dict[type[Notice], Noticing]:
     restarts = shelf.counter("restarts_total", "What supervisors decided about ended children.", of.DECISION)
     lag = shelf.histogram("loop_lag_seconds", "How late a loop woke a timer.", LAG_BUCKETS_S, of.LOOP)
     abandoned = shelf.gauge("abandoned_tasks", "Abandoned work that still runs.", of.RUNS_ON)
@@ -315,7 +319,7 @@ def _runtime(shelf: Shelf) -> dict[type[Notice], Counting]:
     }
 
 
-def _hooks(shelf: Shelf, hooks: Iterable[str]) -> dict[type[Notice], Counting]:
+def _hooks(shelf: Shelf, hooks: Iterable[str]) -> dict[type[Notice], Noticing]:
     hook = closed("hook", hooks)
     runs = shelf.counter(
         "hook_runs_total", "Hook runs, by how they ended.", hook, of.HOOK_STATUS, children_max=HOOK_CHILDREN_MAX

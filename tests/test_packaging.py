@@ -62,6 +62,12 @@ def test_wheel_is_typed_and_licensed(wheel):
 
 
 @pytest.mark.limit_s(300)
+def test_wheel_ships_what_operators_load(wheel):
+    """The dashboard and the alert rules are in the wheel, beside the code whose metrics they ask for."""
+    assert {f"callboard/metrics/dashboards/{name}" for name in ("alerts.yml", "callboard.json")} <= wheel
+
+
+@pytest.mark.limit_s(300)
 def test_sdist_holds_the_sources_tests_and_examples(sdist):
     """The source archive holds the packages, their tests and the examples, so that it can be tested by itself."""
     expected = {name for folder in (*PACKAGES, "tests", "examples") for name in files(folder)}

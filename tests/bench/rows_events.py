@@ -45,7 +45,7 @@ async def _ours(path: Path, durability: str, producers: int, seconds: float) -> 
     store.open(lambda fn: _no_handle(loop.call_soon_threadsafe(fn)))
     codec, folds, told = Codec(), Folds((*BUILT_IN, PLAN)), 0
 
-    def listen(event: object) -> None:
+    def listen(event: object, session: str, turn: int | None) -> None:
         nonlocal told
         told += 1
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
+from tests.pure.metrics_samples import fill
 
 from callboard.actors import events as core
 from callboard.actors.errors import UsageError
@@ -52,14 +53,6 @@ def full(seed: int = 1) -> tuple[CollectorRegistry, Recorder]:
         recorder.event(core.ControlCallEnded("c", None, tool, 1, 2, any_of(*get_args(core.Outcome))))
     fill(registry)
     return registry, recorder
-
-
-def fill(registry: CollectorRegistry) -> None:
-    """Metrics of the host application, up to the most series that ours may make."""
-    made = sum(not sample.name.endswith("_created") for family in registry.collect() for sample in family.samples)
-    gauge = Gauge("host_level", "A level of the host application.", ("place",), registry=registry)
-    for n in range(SERIES_MAX - made):
-        gauge.labels(f"place_{n}").set(n)
 
 
 @pytest.fixture

@@ -146,6 +146,6 @@ def log_of(*events: Event) -> EventLog:
     """A log with its opening and these events, on a store of its own."""
     store = MemoryStore()
     store.open(lambda fn: fn())
-    log = EventLog("s", store, CODEC, FOLDS, lambda: 5, lambda event: None)
+    log = EventLog("s", store, CODEC, FOLDS, lambda: 5, lambda event, session, turn: None)
     log.append(SessionOpened(root="s"), *events)
     return log

@@ -3,11 +3,12 @@
 import random
 from typing import Any, get_args
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from callboard.actors import events as core
 from callboard.actors import facts, notices
 from callboard.metrics.collector import Collector, Snapshot
+from callboard.metrics.families import SERIES_MAX
 from callboard.metrics.recorder import Recorder
 
 USAGE = core.Usage(input=100, cached=60, output=20, reasoning=5, cost_usd=0.25)
@@ -30,6 +31,13 @@ def samples(registry: CollectorRegistry) -> dict[str, float]:
 def series(registry: CollectorRegistry) -> int:
     """How many series the registry makes, times of creation left out."""
     return sum(s.name != f"{f.name}_created" for f in registry.collect() for s in f.samples)
+
+
+def fill(registry: CollectorRegistry) -> None:
+    """Metrics of a host application, up to the most series that ours may make."""
+    gauge = Gauge("host_level", "A level of the host application.", ("place",), registry=registry)
+    for n in range(SERIES_MAX - series(registry)):
+        gauge.labels(f"place_{n}").set(n)
 
 
 HOSTILE = (

@@ -289,10 +289,10 @@ def test_reading_a_log_half_way_is_the_same_as_having_lived_it(book):
     """A log loaded from its store has the states of the one that wrote it, and both go on alike."""
     store = MemoryStore()
     store.open(lambda fn: fn())
-    live = EventLog("s", store, Codec(), Folds(BUILT_IN), lambda: 5, lambda event: None)
+    live = EventLog("s", store, Codec(), Folds(BUILT_IN), lambda: 5, lambda event, session, turn: None)
     for event in book.events:
         live.append(event)
-        loaded = EventLog("s", store, Codec(), Folds(BUILT_IN), lambda: 5, lambda event: None)
+        loaded = EventLog("s", store, Codec(), Folds(BUILT_IN), lambda: 5, lambda event, session, turn: None)
         loaded.load(store.read("s", -1, 1_000))
         assert (live.states, live.seq, live.at_ms) == (loaded.states, loaded.seq, loaded.at_ms)
 

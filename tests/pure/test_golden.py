@@ -54,7 +54,7 @@ def replayed(name: str) -> EventLog:
     """A log that was given the events of a golden one, checked as they come."""
     store = MemoryStore()
     store.open(lambda fn: fn())
-    log = EventLog("s", store, CODEC, FOLDS, lambda: 0, lambda event: None)
+    log = EventLog("s", store, CODEC, FOLDS, lambda: 0, lambda event, session, turn: None)
     for envelope in envelopes(name):
         log.append(envelope.event, at_ms=envelope.at_ms)
     return log

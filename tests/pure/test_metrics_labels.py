@@ -108,7 +108,32 @@ def test_memory_of_folded_names_is_bounded():
         children[f"name {n}",].inc()
         children["long" * 100 + str(n),].inc()
     assert FOLDED_MAX >= len(children._folded)
-    assert [(OTHER,)] == list(children)
+    assert [("b",), (OTHER,)] == list(children)
+
+
+def test_what_fits_is_there_from_the_start():
+    """Where all combinations fit under the bound the known ones begin at 0, and else a child comes with its use."""
+    labels = closed("a", "bc"), closed("d", "e")
+    whole, bounded = (Children(lambda values: Count(), labels, children_max=n) for n in (6, 5))
+    assert [("b", "e"), ("c", "e")] == list(whole)
+    assert [] == list(bounded)
+
+
+def test_first_error_is_an_increase():
+    """What alerts look at is in the very first scrape: a series that begins at 1 would be no increase to Prometheus."""
+    registry = CollectorRegistry()
+    Recorder(registry, TOOLS, HOOKS)
+    seen = {(s.name, *s.labels.values()) for family in registry.collect() for s in family.samples}
+    assert {
+        ("callboard_store_errors_total", "failed"),
+        ("callboard_restarts_total", "escalate"),
+        ("callboard_abort_seconds_count", "abandoned"),
+        ("callboard_abandoned_tasks", "thread"),
+        ("callboard_hook_runs_total", "gate", "failed"),
+        ("callboard_control_tool_calls_total", "update_plan", "failed"),
+        ("callboard_model_requests_total", "openai", "failed"),
+        ("callboard_subscriber_lagged_total",),
+    } <= seen
 
 
 def test_second_runtime_on_a_registry_is_refused():

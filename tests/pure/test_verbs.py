@@ -139,7 +139,9 @@ def test_a_repeat_is_known_after_a_restart():
     """The answers to given ids are on the log, so a loaded session gives them again."""
     store = MemoryStore()
     store.open(lambda fn: fn())
-    logs = [EventLog("s", store, Codec(), Folds(BUILT_IN), lambda: 5, lambda event: None) for _ in range(2)]
+    logs = [
+        EventLog("s", store, Codec(), Folds(BUILT_IN), lambda: 5, lambda event, session, turn: None) for _ in range(2)
+    ]
     logs[0].append(SessionOpened(root="s"))
     _, answer = submitted(logs[0], Submit("x", "a"))
     logs[1].load(store.read("s", -1, 10))

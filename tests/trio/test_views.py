@@ -284,7 +284,7 @@ async def test_listener_that_fails_is_switched_off():
     """A subscriber of the runtime that raises is told nothing more, and the log goes on."""
     heard: list[Event] = []
 
-    def listen(event: Event) -> None:
+    def listen(event: Event, session: str, turn: int | None) -> None:
         heard.append(event)
         if len(heard) == 3:
             raise LookupError("a metric that does not exist")
