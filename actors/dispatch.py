@@ -240,8 +240,8 @@ class Batch:
         if entry.guarded and outcome is not None:
             now_ms = self._stage.now_ms()
             facts.append(ControlCallEnded(entry.call.id, None, name, entry.begun_ms, now_ms, outcome))
-        self._recorded += 1
         self._write(*(held or ()), *facts)
+        self._recorded += 1  # only now: what the store refused is owed still
 
     def _write(self, *events: Event) -> None:
         self._log.append(*(events if self._said is None else (self._said, *events)))

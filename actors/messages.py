@@ -98,6 +98,11 @@ class Input(Ask):
     text: str
     id: str | None = None
 
+    @property
+    def quiet(self) -> bool:
+        """Whether it starts nothing: the last place of a mailbox is kept for what does, or nobody could empty it."""
+        return False
+
 
 @attrs.frozen(eq=False)
 class Submit(Input):
@@ -123,6 +128,27 @@ class SubmitOrSteer(Input):
 @attrs.frozen(eq=False)
 class Inject(Input):
     """Input of the next step, whichever turn that is in; wakes nobody and releases nothing."""
+
+    @property
+    def quiet(self) -> bool:
+        """Always."""
+        return True
+
+
+@attrs.frozen(eq=False)
+class Mail(Input):
+    """Mail of another agent, at `author` in the tree: input of the next step; with `trigger` it starts a turn if idle.
+
+    `id` is the sender's own, so two senders may choose the same.
+    """
+
+    author: str = "/root"
+    trigger: bool = True
+
+    @property
+    def quiet(self) -> bool:
+        """Without a trigger."""
+        return not self.trigger
 
 
 @attrs.frozen(eq=False)
@@ -201,5 +227,5 @@ class TaskDone(Ask):
     ended: TurnEnded
 
 
-Writes: TypeAlias = Submit | Steer | SubmitOrSteer | Inject | ChildDone | Withdraw | ResumeQueue | SetMode
+Writes: TypeAlias = Submit | Steer | SubmitOrSteer | Inject | Mail | ChildDone | Withdraw | ResumeQueue | SetMode
 Letter: TypeAlias = Writes | Interrupt | Stop | Wake | Passivate | Await | TaskDone

@@ -124,6 +124,14 @@ class View(Protocol):
         """
         ...
 
+    async def mail(self, to: str, text: str, *, trigger: bool = True, id: str | None = None) -> None:
+        """Send mail to another agent of the tree, by path or session id; it is on the receiver's disk on return.
+
+        With `trigger` it starts a turn if the receiver is idle; under the same `id` (`key`, say) it is taken once. A
+        `ToolError` says why it was not taken; `MailboxFull` and `SessionClosed` come at once.
+        """
+        ...
+
     async def until(self, met: Callable[[], bool]) -> None:
         """Return once `met()` is true; it is asked again after every append to this session's log."""
         ...

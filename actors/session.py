@@ -35,6 +35,7 @@ from callboard.actors.messages import (
     Interrupt,
     Interrupting,
     Letter,
+    Mail,
     Passivate,
     Refused,
     Reply,
@@ -128,9 +129,12 @@ class Session:
                 turn_away(letter, SessionClosed(""))
                 return
             raise SessionClosed(f"session {self.id!r} has ended: open it again to go on.")
-        if isinstance(letter, Input) and len(self.log[QUEUE]) + len(self.mailbox) >= self.stage.limits.mailbox_max:
+        if isinstance(letter, Input) and self._room() <= letter.quiet:
             raise MailboxFull(f"session {self.id!r} has {len(self.log[QUEUE])} messages queued; try again later.")
         self.mailbox.put(letter, urgent=isinstance(letter, URGENT))
+
+    def _room(self) -> int:
+        return self.stage.limits.mailbox_max - len(self.log[QUEUE]) - len(self.mailbox)
 
     # -- its life ------------------------------------------------------------------------------------------------
 
@@ -188,10 +192,12 @@ class Session:
         if self._dues is not None:
             self.log.unwatch(self._dues.arm)
             self.log.watch(self._dues.arm)
-        ended = self.log.last_end
+        ended, stopping = self.log.last_end, self.waiters is not None and self.waiters.stopping
         if ended is not None and ended.turn > self._told:
-            self.phase = Phase.ABORTING
+            self.phase = Phase.STOPPING if stopping else Phase.ABORTING
             self._slot.finish(ended)
+        elif stopping:  # it was asked before the crash
+            self.phase = Phase.STOPPED
         else:
             self._rest()
 
@@ -261,7 +267,9 @@ class Session:
             return
         try:
             answer = self._decide(letter, joins=do is Do.JOIN and self._takes_input())
-            if isinstance(letter, Submit | SubmitOrSteer | ChildDone | ResumeQueue):
+            if isinstance(letter, Submit | SubmitOrSteer | ChildDone | ResumeQueue) or (
+                isinstance(letter, Mail) and letter.trigger
+            ):
                 self.held = False
         except LogError as error:
             turn_away(letter, error)

@@ -11,6 +11,7 @@ from callboard.actors.codec import Codec
 from callboard.actors.eventlog import Listener
 from callboard.actors.fold import Folds
 from callboard.actors.hook import Slots
+from callboard.actors.messages import Accepted, Refused
 from callboard.actors.model import Model, ToolSpec
 from callboard.actors.notices import AbandonedChanged, Notice
 from callboard.actors.plugin import Alarm, Hook, Plugin
@@ -54,6 +55,16 @@ class Spawner(Protocol):
 
     async def spawn(self, request: SpawnRequest) -> tuple[str, str]:
         """(Trio) Admit and start a child; its (session id, path). A `ToolError` names the limit that refused."""
+        ...
+
+
+class Post(Protocol):
+    """The runtime's way from one session to another of the same tree."""
+
+    async def send(
+        self, sender: str, to: str, text: str, *, trigger: bool = True, id: str | None = None
+    ) -> Accepted | Refused:
+        """Send mail in the name of session `sender`; `Accepted` once the receiver has it on its disk."""
         ...
 
 
@@ -110,6 +121,7 @@ class Stage:
     on_due: Callable[[str, int | None], None] = lambda session, due_ms: None
     on_interrupt: Callable[[BaseException], None] = lambda error: None
     spawner: Spawner | None = None
+    post: Post | None = None
     folder: str = "."
     can_drop: bool = False
     threads: trio.CapacityLimiter = attrs.field(init=False)

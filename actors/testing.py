@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
-from callboard.actors.books import BUILT_IN
+from callboard.actors.books import BUILT_IN, OPENED
 from callboard.actors.codec import Codec
 from callboard.actors.drop import usable
-from callboard.actors.errors import UsageError
+from callboard.actors.errors import SessionNotFound, UsageError
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, SessionOpened, TurnEnded, Usage
 from callboard.actors.fold import Folds, Projection
@@ -26,6 +26,7 @@ from callboard.actors.messages import (
     Await,
     Inject,
     Interrupt,
+    Mail,
     ResumeQueue,
     Steer,
     Stop,
@@ -165,6 +166,10 @@ class LabSession:
         """Leave input for the next step."""
         return await self.ask(lambda reply: Inject(text, id, reply=reply))
 
+    async def mail(self, text: str, *, author: str = "/root", trigger: bool = True, id: str | None = None) -> Any:
+        """Mail to this session, of an agent at `author`."""
+        return await self.ask(lambda reply: Mail(text, id, author, trigger, reply=reply))
+
     async def run(self, text: str) -> TurnEnded:
         """Submit, and wait for the end of the turn that takes it."""
         ended: TurnEnded = await self.ask(lambda reply: Submit(text, ended=reply))
@@ -248,6 +253,21 @@ class Lab:
             assert again.states == session.log.states[:], f"session {id_}: replay gives another state"
 
 
+class _Post:
+    """Carries mail between the sessions of a lab, which are one tree, by id or by path."""
+
+    def __init__(self, sessions: dict[str, LabSession]) -> None:
+        self._sessions = sessions
+
+    async def send(self, sender: str, to: str, text: str, *, trigger: bool = True, id: str | None = None) -> Any:
+        paths = {one.state(OPENED).path: one for one in self._sessions.values()}
+        receiver = self._sessions.get(to) or paths.get(to)
+        if receiver is None:
+            raise SessionNotFound(f"there is no agent {to!r} in this lab.")
+        author = self._sessions[sender].state(OPENED).path
+        return await receiver.mail(text, author=author, trigger=trigger, id=id)
+
+
 @asynccontextmanager
 async def open_lab(
     model: Model | None = None,
@@ -284,6 +304,7 @@ async def open_lab(
         )
         stage.store.open(trio.lowlevel.current_trio_token().run_sync_soon)
         lab = Lab(stage, events, notices)
+        stage.post = _Post(lab.sessions)
         yield lab
         for session in lab.sessions.values():
             await session.stop()

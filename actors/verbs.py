@@ -15,6 +15,7 @@ from callboard.actors.messages import (
     Inject,
     Input,
     Interrupt,
+    Mail,
     ModeAnswer,
     Refused,
     ResumeQueue,
@@ -32,7 +33,7 @@ from callboard.actors.receipts import clean_text
 ID_MAX_CHARS = 200
 CHILD_TEXT_MAX_CHARS = 20_000
 
-OWN_PREFIXES = ("auto:", "child:", "schedule:", "goal:")  # of ids that are given here and by plugins
+OWN_PREFIXES = ("auto:", "child:", "mail:", "schedule:", "goal:")  # of ids that are given here and by plugins
 
 Decision: TypeAlias = tuple[tuple[Event, ...], Answer]
 
@@ -50,6 +51,8 @@ def decide(log: EventLog, letter: Writes, *, idle: bool, joins: bool) -> Decisio
             return submit(log, Submit(letter.text, letter.id), idle=idle)
         case Inject():
             return inject(log, letter)
+        case Mail():
+            return mail(log, letter)
         case ChildDone():
             return child_done(log, letter)
         case Withdraw():
@@ -93,6 +96,16 @@ def inject(log: EventLog, letter: Inject) -> Decision:
     if (again := _answered(log, letter)) is not None:
         return (), again
     events, seq = _queued(log, letter, "notice", None, wake=False)
+    return events, Accepted(seq)
+
+
+def mail(log: EventLog, letter: Mail) -> Decision:
+    """The mail queued under the sender's id, once however often it is sent; in Plan mode it waits like any other."""
+    id_ = f"mail:{letter.author}:{letter.id}" if letter.id else None
+    kept = Input(f"Mail from agent {letter.author}:\n{letter.text}", id_)
+    if (again := _answered(log, kept)) is not None:
+        return (), again
+    events, seq = _queued(log, kept, f"agent:{letter.author}", None, wake=letter.trigger)
     return events, Accepted(seq)
 
 

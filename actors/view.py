@@ -7,11 +7,12 @@ import trio
 
 from callboard.actors.abort import AbortWindow, Signal
 from callboard.actors.books import OPENED, QUEUE, TURN
-from callboard.actors.errors import CallOver, ToolError, UsageError
+from callboard.actors.errors import CallOver, SessionNotFound, ToolError, UsageError
 from callboard.actors.eventlog import LOGGER, EventLog, check_plugin_events
 from callboard.actors.events import Event
 from callboard.actors.fold import Projection
 from callboard.actors.host import Beside
+from callboard.actors.messages import Refused
 from callboard.actors.notices import Delta
 from callboard.actors.plugin import Closable
 from callboard.actors.stage import SpawnRequest, Stage
@@ -179,6 +180,18 @@ class CallView:
         _, path = await scene.stage.spawner.spawn(request)
         return path
 
+    async def mail(self, to: str, text: str, *, trigger: bool = True, id: str | None = None) -> None:
+        """Send mail to another agent of the tree."""
+        scene = self._check()
+        if scene.stage.post is None:
+            raise ToolError("this runtime has no mail between agents.")
+        try:
+            answer = await scene.stage.post.send(scene.log.session, to, text, trigger=trigger, id=id)
+        except (UsageError, SessionNotFound) as error:
+            raise ToolError(str(error)) from None
+        if isinstance(answer, Refused):
+            raise ToolError(f"the mail was not taken: {answer.detail}.")
+
     async def until(self, met: Callable[[], bool]) -> None:
         """Return once `met()` is true, asked again after each append to this session's log."""
         log = self._check().log
@@ -226,6 +239,10 @@ class ThreadView(CallView):
     ) -> str:
         """Not from a thread."""
         raise UsageError("a tool that spawns must be an async def with runs_on='trio'.")
+
+    async def mail(self, to: str, text: str, *, trigger: bool = True, id: str | None = None) -> None:
+        """Not from a thread."""
+        raise UsageError("a tool that sends mail must be an async def with runs_on='trio'.")
 
     async def until(self, met: Callable[[], bool]) -> None:
         """Not from a thread."""

@@ -24,6 +24,11 @@ class Waiters:
         """Whether anybody waits."""
         return bool(self._turns or self._messages or self._idle or self._stop)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody waits for the session to stop."""
+        return bool(self._stop)
+
     def for_turn(self, turn: int, reply: Reply) -> None:
         """Tell `reply` the end of this turn."""
         self._turns.setdefault(turn, []).append(reply)

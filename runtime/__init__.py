@@ -24,6 +24,7 @@ models/      models by name, and those that need no network
 assembly     plugins, tools and hooks put together and checked
 arguments    what is passed to open_runtime and create, checked
 handle       SessionHandle: a session as people hold it
+post         mail between the sessions of one tree
 ground       what a runtime stands on: Trio run, store, metrics, nursery
 place        one live session as its supervisor and its actor see it
 sessions     all sessions: created, opened, revived, stopped, forgotten

@@ -46,6 +46,7 @@ from callboard.runtime.ground import Ground, Parts
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lag import LagProbes
 from callboard.runtime.models import ModelNames
+from callboard.runtime.post import Post
 from callboard.runtime.reading import QUEUE_MAX, Reading
 from callboard.runtime.sessions import Sessions
 from callboard.runtime.supervisor import Supervisor
@@ -151,6 +152,7 @@ class Runtime:
             polite_s=self.config.runtime.shutdown_s * POLITE_FACTOR,
         )
         ground.stage.spawner = self._sessions.spawner
+        ground.stage.post = Post(self._sessions.registry, self._sessions.open)
         ground.listener = self._sessions.registry.audience.hear
         sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
         self._root = Supervisor(

@@ -108,6 +108,17 @@ class SessionHandle:
         answer: Accepted | Refused = await self._ask(lambda reply: Inject(text, id, reply=reply))
         return answer
 
+    async def mail(self, to: str, text: str, *, trigger: bool = True, id: str | None = None) -> Accepted | Refused:
+        """Send mail in this session's name to another of its tree, by path (`/root/name`) or session id.
+
+        It joins the receiver's next step, and with `trigger` starts a turn if the receiver is idle and not in Plan
+        mode. Accepted is durable at the receiver; the same `id` is taken once.
+        """
+        text = check_submit(text, id, self._text_max_chars, "mail")
+        post = self._home.stage.post
+        assert post is not None, "a runtime that has sessions has a post"
+        return await post.send(self.id, to, text, trigger=trigger, id=id)
+
     async def run(self, text: str, id: str | None = None) -> TurnEnded:
         """Submit, and wait for the end of the turn that takes the text."""
         text = check_submit(text, id, self._text_max_chars)

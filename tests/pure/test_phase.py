@@ -17,6 +17,7 @@ Submit        LATER starting     START running    QUEUE running    QUEUE abortin
 Steer         LATER starting     DECLINE idle     JOIN running     DECLINE aborting  REFUSE stopping   REFUSE stopped
 SubmitOrSteer LATER starting     START running    JOIN running     QUEUE aborting    REFUSE stopping   REFUSE stopped
 Inject        LATER starting     QUEUE idle       QUEUE running    QUEUE aborting    REFUSE stopping   REFUSE stopped
+Mail          LATER starting     QUEUE idle       QUEUE running    QUEUE aborting    REFUSE stopping   REFUSE stopped
 Withdraw      LATER starting     EDIT idle        EDIT running     EDIT aborting     EDIT stopping     REFUSE stopped
 ResumeQueue   LATER starting     EDIT idle        EDIT running     EDIT aborting     REFUSE stopping   REFUSE stopped
 Interrupt     NOTHING starting   NOTHING idle     ABORT aborting   REPEAT aborting   REPEAT stopping   NOTHING stopped
