@@ -9,9 +9,11 @@ facts       the events of the shipped plugins
 codec       events <-> bytes, envelopes <-> lines
 model       Prompt, Reply, the Model protocol
 fold        Projection, replay, and sequences that grow without copying
-books       the built-in folds: queue, history, turn, usage, mode, children
+calls       which calls of a turn have no result yet
+books       the built-in folds: queue, history, turn, usage, mode, children, found tools
 schema      one type, two uses: decoder and JSON schema
 tool        a function as a tool
+catalogue   who may call which tool, and what a model is offered
 hook        Hook: what hooks are asked, and what they may answer
 plugin      Plugin, Hook, View, Alarm: all that a plugin author imports
 messages    what goes into a mailbox, and the answers
@@ -35,6 +37,8 @@ view        the View that tools and hooks get
 verdict     what hooks answered, as the one verdict of a moment
 hooks       asks the hooks of one moment, and waits for what they decide
 told        hooks that only listen, beside whatever comes next
+cell        the calls that the body of another call makes: their gate, and who is inside
+entry       one call on its way, and which may run side by side
 dispatch    one batch of calls: gate, hooks, guard, body, receipt
 tasks       Task: what runs in a session's slot; it hosts the work and closes the books
 turn        Regular: steps until the model asks for no more tools
@@ -73,6 +77,7 @@ from callboard.actors.events import (
     AbortRequested,
     Call,
     CallReceipt,
+    CellCalled,
     ControlCallEnded,
     Envelope,
     Event,
@@ -105,11 +110,21 @@ from callboard.actors.facts import (
     PlanUpdated,
     Todo,
     TodosWritten,
+    ToolsFound,
 )
 from callboard.actors.fold import Projection, replay
 from callboard.actors.messages import Accepted, Idle, Interrupting, ModeAnswer, Refused, Steered, Stopped, Withdrawn
 from callboard.actors.model import Assistant, Developer, Model, Prompt, Reply, Result, User
-from callboard.actors.notices import Delta, DurabilityDelayed, Lagged, Notice, Resync, RuntimeLeft, StoreFailed
+from callboard.actors.notices import (
+    Delta,
+    DurabilityDelayed,
+    Lagged,
+    Notice,
+    Resync,
+    RuntimeLeft,
+    StoreFailed,
+    ToolSkipped,
+)
 from callboard.actors.plugin import (
     AddContext,
     Alarm,
@@ -143,6 +158,7 @@ __all__ = [
     "CallOver",
     "CallReceipt",
     "CallboardError",
+    "CellCalled",
     "ChildEnded",
     "ChildSpawned",
     "ConfigError",
@@ -212,6 +228,8 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "ToolReturned",
+    "ToolSkipped",
+    "ToolsFound",
     "TurnEnded",
     "TurnStarted",
     "Usage",

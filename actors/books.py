@@ -1,16 +1,16 @@
-"""The built-in folds: opening, queue, history, the open turn, usage, mode, children, seen ids."""
+"""The built-in folds: opening, queue, history, the open turn, usage, mode, children, found tools, seen ids."""
 
 from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from callboard.actors.calls import NO_CALLS, Calls, OpenCall
 from callboard.actors.events import (
     AbortRequested,
-    Call,
     CallReceipt,
     Cause,
-    Effect,
+    CellCalled,
     Message,
     MessageQueued,
     MessagesClaimed,
@@ -30,7 +30,14 @@ from callboard.actors.events import (
     Usage,
     Value,
 )
-from callboard.actors.facts import ChildEnded, ChildSpawned, ChildStatus, PlanModeRequested, PlanModeSet
+from callboard.actors.facts import (
+    ChildEnded,
+    ChildSpawned,
+    ChildStatus,
+    PlanModeRequested,
+    PlanModeSet,
+    ToolsFound,
+)
 from callboard.actors.fold import Index, Projection, Trail, table
 from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
 
@@ -88,6 +95,8 @@ class History(Value, frozen=True):
 
 
 def _returned(state: History, event: ToolReturned) -> History:
+    if event.cell is not None:
+        return state
     result = Result(event.call, event.name, event.text, event.receipt != "completed")
     return History(state.messages.plus(result), state.queue)
 
@@ -140,82 +149,11 @@ HISTORY: Projection[History] = table(
 )
 
 
-class OpenCall(Value, frozen=True):
-    """A call without its result; `started` once its ToolCalled is on the log, `repeatable` as its effect says."""
-
-    call: Call
-    started: bool = False
-    repeatable: bool = False
-
-
-class Calls(Value, frozen=True):
-    """The calls of a batch, from the answer that asked for them until the last of them has its result.
-
-    `places` numbers them by id and is never changed; `started`, `repeatable` and `returned` have one bit for each. So
-    each event of a call costs the same in a batch of one and of a thousand.
-    """
-
-    asked: tuple[Call, ...] = ()
-    places: dict[str, int] = msgspec.field(default_factory=dict)
-    started: int = 0
-    repeatable: int = 0
-    returned: int = 0
-
-    def __bool__(self) -> bool:
-        """Whether a call has no result yet."""
-        return bool(self.asked)
-
-    def ask(self, calls: tuple[Call, ...]) -> "Calls":
-        """More calls, behind these."""
-        asked = self.asked + calls
-        places = {call.id: at for at, call in enumerate(asked)}
-        return Calls(asked, places, self.started, self.repeatable, self.returned)
-
-    def start(self, id: str, effect: Effect) -> "Calls":
-        """The call's handler runs next."""
-        at = self.places.get(id)
-        if at is None:
-            return self
-        bit = 1 << at
-        repeatable = self.repeatable if effect == "once" else self.repeatable | bit
-        return Calls(self.asked, self.places, self.started | bit, repeatable, self.returned)
-
-    def finish(self, id: str) -> "Calls":
-        """The call has its result; after the last one nothing is kept."""
-        at = self.places.get(id)
-        if at is None:
-            return self
-        returned = self.returned | 1 << at
-        if returned.bit_count() == len(self.asked):
-            return NO_CALLS
-        return Calls(self.asked, self.places, self.started, self.repeatable, returned)
-
-    def is_open(self, id: str) -> bool:
-        """Whether the call was asked for and has no result."""
-        at = self.places.get(id)
-        return at is not None and not self.returned >> at & 1
-
-    def is_started(self, id: str) -> bool:
-        """Whether the call's handler was about to run."""
-        at = self.places.get(id)
-        return at is not None and bool(self.started >> at & 1)
-
-    def open(self) -> tuple[OpenCall, ...]:
-        """The calls without a result, in the order they were asked for."""
-        return tuple(
-            OpenCall(call, bool(self.started >> at & 1), bool(self.repeatable >> at & 1))
-            for at, call in enumerate(self.asked)
-            if not self.returned >> at & 1
-        )
-
-
-NO_CALLS = Calls()
-
-
 class Turn(Value, frozen=True):
     """The running turn, or the last one; `number` 0 before the first, `open` while it runs.
 
-    `calls` and `results` are empty once it has ended: its TurnEnded has them.
+    `calls` are the model's, `nested` the open ones that bodies of those made. These and `results` are empty once it has
+    ended: its TurnEnded has them.
     """
 
     number: int = 0
@@ -225,6 +163,7 @@ class Turn(Value, frozen=True):
     step: int = 0
     in_step: bool = False
     calls: Calls = NO_CALLS
+    nested: tuple[OpenCall, ...] = ()
     results: Trail[CallReceipt] = msgspec.field(default_factory=Trail)
     tool_calls: int = 0
     cause: Cause | None = None
@@ -239,13 +178,21 @@ class Turn(Value, frozen=True):
         """What became of the calls so far, in the order of their results."""
         return tuple(self.results)
 
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """The calls without a result: first the nested ones, which must have theirs before the call they are in."""
+        return (*self.nested, *self.calls.open())
+
+    def find_nested(self, id: str) -> OpenCall | None:
+        """The open nested call of that id."""
+        return next((one for one in self.nested if one.call.id == id), None)
+
 
 def _turn_started(_: Turn, event: TurnStarted) -> Turn:
     return Turn(event.turn, open=True, kind=event.kind, start=event.start, started_ms=event.started_ms)
 
 
 def _turn_ended(state: Turn, _: TurnEnded) -> Turn:
-    return replace(state, open=False, in_step=False, calls=NO_CALLS, results=Trail())
+    return replace(state, open=False, in_step=False, calls=NO_CALLS, nested=(), results=Trail())
 
 
 def _step_started(state: Turn, event: StepStarted) -> Turn:
@@ -268,12 +215,28 @@ def _answered(state: Turn, event: ModelSaid) -> Turn:
     )
 
 
+def _nested(state: Turn, event: CellCalled) -> Turn:
+    made = OpenCall(event.call, cell=event.cell)
+    return replace(state, nested=(*state.nested, made), tool_calls=state.tool_calls + 1)
+
+
+def _nested_started(one: OpenCall, event: ToolCalled) -> OpenCall:
+    if one.call.id != event.call:
+        return one
+    return OpenCall(one.call, started=True, repeatable=event.effect != "once", cell=one.cell)
+
+
 def _call_started(state: Turn, event: ToolCalled) -> Turn:
+    if event.cell is not None:
+        return replace(state, nested=tuple(_nested_started(one, event) for one in state.nested))
     return replace(state, calls=state.calls.start(event.call, event.effect))
 
 
 def _call_ended(state: Turn, event: ToolReturned) -> Turn:
     receipt = CallReceipt(event.call, event.name, event.receipt, event.seconds)
+    if event.cell is not None:
+        nested = tuple(one for one in state.nested if one.call.id != event.call)
+        return replace(state, nested=nested, results=state.results.plus(receipt))
     return replace(state, calls=state.calls.finish(event.call), results=state.results.plus(receipt))
 
 
@@ -300,6 +263,7 @@ TURN: Projection[Turn] = table(
         StepStarted: _step_started,
         StepEnded: _step_ended,
         ModelSaid: _answered,
+        CellCalled: _nested,
         ToolCalled: _call_started,
         ToolReturned: _call_ended,
         AbortRequested: _abort_requested,
@@ -365,6 +329,14 @@ def _ended(child: Child, event: ChildEnded) -> Child:
 CHILDREN: Projection[Children] = table("children", (), {ChildSpawned: _child_spawned, ChildEnded: _child_ended})
 
 
+def _found(state: tuple[str, ...], event: ToolsFound) -> tuple[str, ...]:
+    return (*state, *(name for name in dict.fromkeys(event.names) if name not in state))
+
+
+FOUND: Projection[tuple[str, ...]] = table("found", (), {ToolsFound: _found})
+"""The deferred tools that were found, in that order."""
+
+
 class Seen(Value, frozen=True):
     """Ids that senders chose, each with its answer; and how many messages were ever queued.
 
@@ -396,4 +368,5 @@ BUILT_IN: tuple[Projection[object], ...] = (
     MODE,
     CHILDREN,
     SEEN,
+    FOUND,
 )  # type: ignore[assignment]  # a tuple of projections of many states

@@ -8,6 +8,7 @@ from callboard.actors.errors import LogError, UsageError
 from callboard.actors.events import (
     CORE_EVENTS,
     AbortRequested,
+    CellCalled,
     ControlCallEnded,
     Envelope,
     Event,
@@ -30,7 +31,7 @@ from callboard.actors.facts import PLUGIN_EVENTS
 _OURS: frozenset[type[Event]] = frozenset(
     {
         *(TurnStarted, TurnEnded, AbortRequested, StepStarted, StepEnded, ModelSaid, ModelFailed, ToolCalled),
-        *(ToolReturned, ControlCallEnded, QueueParked, MessageWithdrawn),
+        *(ToolReturned, ControlCallEnded, QueueParked, MessageWithdrawn, CellCalled),
     }
 )
 _IGNORABLE = b',"ignorable":true}'

@@ -1,6 +1,6 @@
 """One batch of tool calls: gate, hooks, guard, body, receipt; every call leaves by one door with one result."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -10,9 +10,21 @@ import msgspec
 import trio
 
 from callboard.actors import hooks
-from callboard.actors.errors import ToolError
-from callboard.actors.events import Call, Cause, ControlCallEnded, Event, ModelSaid, ToolCalled, ToolReturned
+from callboard.actors.books import FOUND
+from callboard.actors.cell import Cell
+from callboard.actors.entry import Entry, groups
+from callboard.actors.errors import CallOver, FatalToolError, ToolError
+from callboard.actors.events import (
+    Call,
+    Cause,
+    CellCalled,
+    ControlCallEnded,
+    Event,
+    ToolCalled,
+    ToolReturned,
+)
 from callboard.actors.host import Host, report_interrupts
+from callboard.actors.intake import take_nested
 from callboard.actors.plugin import ToolCall, ToolResult
 from callboard.actors.receipts import NOT_STARTED, OUTCOMES, aborted_text, clean_text, cut_middle
 from callboard.actors.results import Returned, completed, failed, judge
@@ -20,59 +32,33 @@ from callboard.actors.stage import Stage
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool, payload_fits
 from callboard.actors.view import CallView, Scene, ThreadView
 
+CELL_OVER = "the call that made this one ended"
+NESTS_ONCE = "a call that a tool makes cannot make calls of its own."
 BLOCKED = "Tool call blocked by PreToolUse hook: {reason}. Tool: {name}"
-
-
-@attrs.define(eq=False)
-class Entry:
-    """One call on its way through the batch."""
-
-    call: Call
-    tool: Tool | None
-    begun_s: float
-    begun_ms: int
-    arguments: Any
-    flaw: str
-    view: CallView | None = None
-    host: Host | None = None
-    guarded: bool = False  # a control call whose fact is owed
-    returned: Returned | None = None
-    ready: bool = False  # nothing will change what it returned
-    seconds: float = 0.0
-
-
-def groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Neighbours that may run side by side; any other call is a group of its own.
-
-    The same as one reader-writer gate that lets calls in by order: parallel tools share it, others hold it alone.
-    """
-    together: list[Entry] = []
-    for entry in entries:
-        if entry.tool is not None and entry.tool.parallel:
-            together.append(entry)
-            continue
-        if together:
-            yield together
-            together = []
-        yield [entry]
-    if together:
-        yield together
 
 
 class Batch:
     """The calls of one model response. `run` is cancelled with the turn's scope; `close` then settles what is open."""
 
-    def __init__(self, scene: Scene, calls: Sequence[Call], path: str, said: ModelSaid | None = None) -> None:
-        """`said` is the reply when it is not on the log yet: the first write takes it along."""
+    def __init__(
+        self, scene: Scene, calls: Sequence[Call], path: str, said: Event | None = None, used: set[str] | None = None
+    ) -> None:
+        """`said` asked for these and is not on the log yet: the first write takes it along. `used`: ids of the turn."""
         assert scene.window is not None
         self._scene, self._stage, self._log, self._path = scene, scene.stage, scene.log, path
         self._window, self._turn = scene.window, scene.turn
-        now_s, now_ms, tools = scene.stage.now_s(), scene.stage.now_ms(), scene.stage.tools
+        now_s, now_ms, tools = scene.stage.now_s(), scene.stage.now_ms(), self._callable()
         self.entries = [Entry(c, tools.get(c.name), now_s, now_ms, c.arguments, c.flaw) for c in calls]
-        self._said = said
+        self._said, self._used = said, set() if used is None else used
+        self._cell_id: str | None = None  # of the call whose body makes these
         self._recorded = 0  # entries before this one have their result on the log
         self._notes: list[str] = []
         self.tools_s = 0.0
+
+    def _callable(self) -> Mapping[str, Tool]:
+        """By name, what this caller may call; anything else does not exist for it."""
+        stage = self._stage
+        return stage.callable_by_model(self._log[FOUND]) if stage.has_deferred else stage.offered
 
     async def run(self) -> str | None:
         """Run all calls; the error that must end the turn, if a tool had one."""
@@ -146,7 +132,8 @@ class Batch:
             assert entry.tool is not None
             entry.begun_s, entry.begun_ms = now_s, now_ms
             effects = effects or entry.tool.effect != "none"
-            called.append(ToolCalled(entry.call.id, entry.call.name, entry.arguments, entry.tool.effect))
+            call, effect = entry.call, entry.tool.effect
+            called.append(ToolCalled(call.id, call.name, entry.arguments, effect, self._cell_id))
         self._write(*called)
         if effects:
             await self._log.flush()
@@ -164,7 +151,7 @@ class Batch:
         tool = entry.tool
         assert tool is not None
         kind = ThreadView if tool.runs_on == "thread" else CallView
-        entry.view = kind(self._scene, entry.call.id, hold=tool.control)
+        entry.view = kind(self._scene, entry.call.id, hold=tool.control, caller=self)
         try:
             fn = self._bound(entry, tool, entry.view)
         except Exception as error:  # a refusal, arguments that do not fit, or a bug of the tool's in looking at them
@@ -218,7 +205,9 @@ class Batch:
     def _seen(self, entry: Entry) -> ToolCall:
         call = entry.call
         during, arguments = hooks.hook_turn(self._scene), _own(entry.arguments)
-        return ToolCall(during.session, self._path, self._turn, call.id, call.name, arguments, during=during)
+        return ToolCall(
+            during.session, self._path, self._turn, call.id, call.name, arguments, self._cell_id, during=during
+        )
 
     def _record_ready(self) -> None:
         """Write results in call order, as far as they are there without a gap."""
@@ -232,14 +221,16 @@ class Batch:
         held = entry.view.held if entry.view is not None and returned.receipt == "completed" else None
         if entry.view is not None:
             entry.view.close()
+        if entry.cell is not None:
+            entry.cell.close(self._window.cause)
         limit = OUTPUT_MAX_BYTES if entry.tool is None else entry.tool.output_max
         text = cut_middle(clean_text(returned.text), limit)
         outcome = OUTCOMES[returned.receipt]
-        name = entry.call.name
-        facts: list[Event] = [ToolReturned(entry.call.id, returned.receipt, outcome, text, entry.seconds, name)]
+        id_, name, cell = entry.call.id, entry.call.name, self._cell_id
+        facts: list[Event] = [ToolReturned(id_, returned.receipt, outcome, text, entry.seconds, name, cell)]
         if entry.guarded and outcome is not None:
             now_ms = self._stage.now_ms()
-            facts.append(ControlCallEnded(entry.call.id, None, name, entry.begun_ms, now_ms, outcome))
+            facts.append(ControlCallEnded(id_, cell, name, entry.begun_ms, now_ms, outcome))
         self._write(*(held or ()), *facts)
         self._recorded += 1  # only now: what the store refused is owed still
 
@@ -255,24 +246,116 @@ class Batch:
     def close(self, cause: Cause | None) -> None:
         """Give each call that has none its one result; what still runs is abandoned. None: the turn met an error."""
         for entry in self.entries[self._recorded :]:
-            if entry.returned is None and entry.host is not None:
-                entry.host.abandon()
-                entry.returned = judge(entry.host, cause)
-                entry.seconds = self._stage.now_s() - entry.begun_s
             if entry.returned is None:
-                entry.returned = Returned("not_started", _never_ran(cause))
+                entry.returned = self._unfinished(entry, cause)
             self._record(entry)
         self._write_notes()
+
+    def _unfinished(self, entry: Entry, cause: Cause | None) -> Returned:
+        """What a call came to that has not returned; it is left behind."""
+        if entry.host is not None:
+            entry.host.abandon()
+            entry.seconds = self._stage.now_s() - entry.begun_s
+            return judge(entry.host, cause)
+        if cause is None:
+            return Returned("not_started", NOT_STARTED.format(why="an error ended the turn"))
+        return Returned("not_started", aborted_text(cause, "not_started", 0))
 
     def leave(self) -> None:
         """The turn is over, or its task is going down: no body has a turn any more."""
         for entry in self.entries:
+            if entry.cell is not None:
+                entry.cell.leave()
             if entry.host is not None:
                 entry.host.desert()
 
+    async def nest(self, cell: str, name: str, arguments: Any, allowed: Container[str] | None) -> ToolResult:
+        """(Trio) A call that the body of the call `cell` makes, with a result of its own."""
+        if self._cell_id is not None:
+            raise ToolError(NESTS_ONCE)
+        if self._window.cause is not None:
+            raise CallOver("the turn is being aborted: no call begins any more.")
+        entry = next(entry for entry in self.entries if entry.call.id == cell)
+        inside = entry.cell = entry.cell or Cell(cell)
+        call = take_nested(name, arguments, self._used, cell, inside.number())
+        return await Nested(self._scene, call, self._path, inside, allowed, self._notes).answer()
 
-def _never_ran(cause: Cause | None) -> str:
-    return NOT_STARTED.format(why="an error ended the turn") if cause is None else aborted_text(cause, "not_started", 0)
+
+class Nested(Batch):
+    """One call that the body of another makes. What hooks note about it stands behind the batch it is in."""
+
+    def __init__(
+        self, scene: Scene, call: Call, path: str, cell: Cell, allowed: Container[str] | None, notes: list[str]
+    ) -> None:
+        self._allowed, self._inside = allowed, cell
+        super().__init__(scene, (call,), path, CellCalled(cell.id, call))
+        self._cell_id, self._notes = cell.id, notes
+        self._scope = trio.CancelScope()
+
+    def _callable(self) -> Mapping[str, Tool]:
+        tools, allowed = self._stage.tools, self._allowed
+        return tools if allowed is None else {name: tool for name, tool in tools.items() if name in allowed}
+
+    def _write_notes(self) -> None:
+        """The batch around it does."""
+
+    def ask(self) -> None:
+        """The abort window opened: nothing of it begins any more; its body is asked by itself."""
+        self._scope.cancel()
+
+    async def answer(self) -> ToolResult:
+        """(Trio) Run it. Cancelled inside its cell it ends first; in an abort it is closed with its cell."""
+        (entry,), window = self.entries, self._window
+        self._inside.open[self] = window.asked[self] = None
+        fatal = None
+        try:
+            with self._scope:
+                async with self._inside.gate.inside(shared=entry.tool is not None and entry.tool.parallel):
+                    fatal = await self.run()
+        finally:
+            window.asked.pop(self, None)
+            if not self._recorded and window.cause is None:
+                await self._end(entry)
+            if self._recorded:
+                self._inside.open.pop(self, None)
+        if not entry.ready:
+            raise CallOver("the turn is being aborted: this call has no result for its caller.")
+        if fatal is not None:
+            raise FatalToolError(fatal)
+        return _result(entry)
+
+    async def _end(self, entry: Entry) -> None:
+        host = entry.host
+        if host is not None and not host.ended:
+            host.cut()
+            with trio.CancelScope(shield=True, deadline=self._stage.now_s() + self._window.window_s):
+                await host.wait()
+        self.close(self._window.cause)
+
+    def close(self, cause: Cause | None) -> None:
+        """Give it its one result, if it has none, and begin nothing any more."""
+        super().close(cause)
+        self._scope.cancel()
+
+    def _unfinished(self, entry: Entry, cause: Cause | None) -> Returned:
+        if cause is not None:
+            return super()._unfinished(entry, cause)
+        returned = super()._unfinished(entry, "interrupted")  # and not by the user
+        match returned.receipt:
+            case "not_started":
+                return attrs.evolve(returned, text=NOT_STARTED.format(why=CELL_OVER))
+            case "interrupted" | "abandoned":
+                return attrs.evolve(returned, text=f"interrupted: {CELL_OVER}")
+        return returned
+
+
+def _result(entry: Entry) -> ToolResult:
+    """What the body that made a call reads of it."""
+    returned = entry.returned
+    assert returned is not None
+    limit = OUTPUT_MAX_BYTES if entry.tool is None else entry.tool.output_max
+    text = cut_middle(clean_text(returned.text), limit)
+    return ToolResult(OUTCOMES[returned.receipt] or "interrupted", returned.receipt, text)
 
 
 async def _each(fn: Callable[[Entry], Awaitable[None]], entries: Sequence[Entry]) -> None:

@@ -218,16 +218,23 @@ class ModelFailed(Event, frozen=True):
 
 
 class ToolCalled(Event, frozen=True):
-    """A call passed hooks and policy; its handler runs next. `arguments` are what the handler gets."""
+    """A call passed hooks and policy; its handler runs next. `arguments` are what the handler gets.
+
+    `cell` is the call whose body made this one; None for what the model asked for.
+    """
 
     call: str
     name: str
     arguments: Any
     effect: Effect = "once"
+    cell: str | None = None
 
 
 class ToolReturned(Event, frozen=True):
-    """The one result of a call: its receipt, what the model reads, and how many seconds it took."""
+    """The one result of a call: its receipt, what the model reads, and how many seconds it took.
+
+    With a `cell` the body of that call reads it, and the model does not.
+    """
 
     call: str
     receipt: Receipt
@@ -235,6 +242,7 @@ class ToolReturned(Event, frozen=True):
     text: str
     seconds: float = 0.0
     name: str = ""
+    cell: str | None = None
 
 
 class ControlCallEnded(Event, frozen=True):
@@ -297,6 +305,13 @@ class HookWarned(Event, frozen=True):
     text: str
 
 
+class CellCalled(Event, frozen=True):
+    """The body of the call `cell` makes a call of its own, which is owed a result like any other."""
+
+    cell: str
+    call: Call
+
+
 class Unknown(Event, frozen=True):
     """An ignorable event of a kind this build does not know; kept as the bytes it came in."""
 
@@ -333,4 +348,5 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     TurnEnded,
     HookFailed,
     HookWarned,
+    CellCalled,
 )

@@ -1,4 +1,4 @@
-"""The events of the shipped plugins: plan, plan mode, todo and agents."""
+"""The events of the shipped plugins: plan, plan mode, todo, agents and tool search."""
 
 from typing import Literal, TypeAlias
 
@@ -65,6 +65,12 @@ class ChildEnded(Event, frozen=True):
     turn: int = 1
 
 
+class ToolsFound(Event, frozen=True):
+    """Deferred tools were found: they are offered from the next step on."""
+
+    names: tuple[str, ...]
+
+
 PLUGIN_EVENTS: tuple[type[Event], ...] = (
     PlanUpdated,
     PlanModeRequested,
@@ -72,4 +78,5 @@ PLUGIN_EVENTS: tuple[type[Event], ...] = (
     TodosWritten,
     ChildSpawned,
     ChildEnded,
+    ToolsFound,
 )

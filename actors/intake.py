@@ -37,6 +37,12 @@ def take(reply: object, used: set[str], prefix: str) -> Reply:
     return Reply(clean_text(text), calls, _usage(reply.usage), reply.truncated is True, reply.more is True)
 
 
+def take_nested(name: str, arguments: Any, used: set[str], cell: str, number: int) -> Call:
+    """A call that the body of the call `cell` makes, as the log can keep it; `used` gains its id."""
+    kept, flaw = _arguments(arguments)
+    return Call(shown_name(name), kept, _own_id("", f"{cell}.{number}", used), flaw=flaw)
+
+
 def provider_label(provider: object) -> str:
     """What a model calls its provider, as text that can be kept; `other` for anything that is no text."""
     return shown_name(provider) if isinstance(provider, str) and provider else "other"

@@ -8,6 +8,7 @@ from callboard.actors.books import Queue, Turn
 from callboard.actors.errors import CallboardError
 from callboard.actors.events import (
     AbortRequested,
+    CellCalled,
     Event,
     MessageQueued,
     MessagesClaimed,
@@ -76,13 +77,37 @@ def _model(turn: Turn, queue: Queue, event: ModelSaid | ModelFailed) -> str | No
     return None
 
 
+def _cell_called(turn: Turn, queue: Queue, event: CellCalled) -> str | None:
+    if not turn.calls.is_open(event.cell) or not turn.calls.is_started(event.cell):
+        return f"call {event.cell!r} does not run"
+    id_ = event.call.id
+    if not id_ or id_ in turn.calls.places or turn.find_nested(id_) is not None:
+        return "each call needs an id of its own"
+    return None
+
+
+def _in_cell(turn: Turn, event: ToolCalled | ToolReturned) -> str | None:
+    one = turn.find_nested(event.call)
+    if one is None or one.cell != event.cell:
+        return f"call {event.call!r} is not open in call {event.cell!r}"
+    if type(event) is ToolCalled and one.started:
+        return f"call {event.call!r} was started before"
+    return None
+
+
 def _tool_called(turn: Turn, queue: Queue, event: ToolCalled) -> str | None:
+    if event.cell is not None:
+        return _in_cell(turn, event)
     if not turn.calls.is_open(event.call):
         return f"call {event.call!r} is not open"
     return f"call {event.call!r} was started before" if turn.calls.is_started(event.call) else None
 
 
 def _tool_returned(turn: Turn, queue: Queue, event: ToolReturned) -> str | None:
+    if event.cell is not None:
+        return _in_cell(turn, event)
+    if turn.nested and any(one.cell == event.call for one in turn.nested):
+        return f"call {turn.nested[0].call.id!r} inside it has no result"
     return None if turn.calls.is_open(event.call) else f"call {event.call!r} is not open"
 
 
@@ -112,6 +137,7 @@ PROMISES: Mapping[type[Event], Check] = MappingProxyType(
         StepEnded: _step_ended,
         ModelSaid: _model,
         ModelFailed: _model,
+        CellCalled: _cell_called,
         ToolCalled: _tool_called,
         ToolReturned: _tool_returned,
         MessageQueued: _queued,

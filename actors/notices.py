@@ -85,6 +85,13 @@ class SubscriberLagged(Notice, frozen=True):
     """A reader of a session fell behind its bounded queue."""
 
 
+class ToolSkipped(Notice, frozen=True):
+    """An external tool (`kind` mcp or dynamic) was left out, because another tool has its name."""
+
+    name: str
+    kind: str
+
+
 class RuntimeLeft(Notice, frozen=True):
     """The runtime closed while these were still alive."""
 

@@ -1,7 +1,7 @@
 """All that a plugin author imports: Plugin, tool, View, Hook and what hooks answer, Alarm."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -129,6 +129,20 @@ class View(Protocol):
 
         With `trigger` it starts a turn if the receiver is idle; under the same `id` (`key`, say) it is taken once. A
         `ToolError` says why it was not taken; `MailboxFull` and `SessionClosed` come at once.
+        """
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Every tool of the runtime by its name, whoever may call it (see `catalogue`)."""
+        ...
+
+    async def use_tool(self, name: str, arguments: Any, *, allowed: Container[str] | None = None) -> ToolResult:
+        """(Trio) Call another tool from the body of this call: gate, hooks, log and result are those of any call.
+
+        It may call every tool, or those in `allowed`; any other answers as failed, `unsupported call: NAME`. Arguments
+        are JSON text or what it says. The model does not see the call. Raises `CallOver` once the turn is being
+        aborted, `FatalToolError` when the tool did, and `ToolError` from inside such a call: they do not nest further.
         """
         ...
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from callboard.actors.books import OpenCall, Turn
+from callboard.actors.books import Turn
+from callboard.actors.calls import OpenCall
 from callboard.actors.events import (
     CallReceipt,
     Cause,
@@ -144,11 +145,11 @@ def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
         return ()
     events: list[Event] = []
     receipts = list(turn.receipts)
-    for one in turn.calls.open():
+    for one in turn.open_calls():
         returned = _repaired(one)
         events.append(returned)
         if one.started and one.call.name in CONTROL_TOOLS:
-            events.append(ControlCallEnded(one.call.id, None, one.call.name, at_ms, at_ms, "interrupted"))
+            events.append(ControlCallEnded(one.call.id, one.cell, one.call.name, at_ms, at_ms, "interrupted"))
         receipts.append(_receipt(returned))
     if turn.in_step:
         events.append(StepEnded(turn.number, turn.step))
@@ -178,7 +179,7 @@ def _repaired(one: OpenCall) -> ToolReturned:
         receipt, text = "interrupted", MAY_REPEAT
     else:
         receipt, text = "outcome_unknown", UNKNOWN
-    return ToolReturned(one.call.id, receipt, OUTCOMES[receipt], text, name=one.call.name)
+    return ToolReturned(one.call.id, receipt, OUTCOMES[receipt], text, name=one.call.name, cell=one.cell)
 
 
 def _receipt(returned: ToolReturned) -> CallReceipt:

@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from callboard.actors.abort import ABORT_WINDOW_S
+from callboard.actors.catalogue import BY_MODEL, described, exposed, specs_of
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import Listener
 from callboard.actors.fold import Folds
@@ -127,7 +128,9 @@ class Stage:
     threads: trio.CapacityLimiter = attrs.field(init=False)
     abandoned: Abandoned = attrs.field(init=False)
     timers: Timers = attrs.field(init=False)
+    offered: Mapping[str, Tool] = attrs.field(init=False)  # what the model may call, without what it has to find
     specs: tuple[ToolSpec, ...] = attrs.field(init=False)
+    has_deferred: bool = attrs.field(init=False)
     gates: tuple[Plugin, ...] = attrs.field(init=False)  # the plugins that take part before each step
     writers: tuple[Plugin, ...] = attrs.field(init=False)  # those with a section in the prompt
     alarms: tuple[Alarm, ...] = attrs.field(init=False)  # of all plugins
@@ -138,12 +141,22 @@ class Stage:
     def __attrs_post_init__(self) -> None:
         # The clock itself: `trio.current_time` goes three calls deep, and a step asks a dozen times.
         self.now_s = trio.lowlevel.current_clock().current_time
-        offered = (tool for tool in self.tools.values() if tool.exposure in ("direct", "direct_model_only"))
+        self.tools = described(self.tools)
+        self.offered = exposed(self.tools, BY_MODEL)
+        self.specs = specs_of(self.offered)
+        self.has_deferred = any(tool.exposure == "deferred" for tool in self.tools.values())
         self.alarms = tuple(alarm for plugin in self.plugins for alarm in plugin.alarms)
         self.slots = Slots.of(self.hooks)
-        self.specs = tuple(tool.spec for tool in offered)
         self.timers = Timers(self.nursery.start_soon)
         self.gates = tuple(plugin for plugin in self.plugins if plugin.before_step is not None)
         self.writers = tuple(plugin for plugin in self.plugins if plugin.prompt_section is not None)
         self.threads = trio.CapacityLimiter(self.limits.threads_max)
         self.abandoned = Abandoned(lambda runs_on, count: self.on_notice(AbandonedChanged(runs_on, count)))
+
+    def callable_by_model(self, found: tuple[str, ...]) -> Mapping[str, Tool]:
+        """What the model may call in a session that found these."""
+        return exposed(self.tools, BY_MODEL, found) if found and self.has_deferred else self.offered
+
+    def specs_for(self, found: tuple[str, ...]) -> tuple[ToolSpec, ...]:
+        """The same as the model sees it; what was found comes last, so that all before it stays as it was."""
+        return specs_of(self.callable_by_model(found)) if found and self.has_deferred else self.specs

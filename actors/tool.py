@@ -35,7 +35,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _OPTIONS = frozenset(
     {
         *("description", "runs_on", "parallel", "graceful", "effect", "control", "exposure", "mutates", "timeout_s"),
-        *("output_max", "refuse", "external"),
+        *("output_max", "refuse", "external", "describe"),
     }
 )
 
@@ -47,6 +47,8 @@ class Tool:
     `runs_on` trio, thread or asyncio; a plain `def` on trio runs in one piece on the loop. `parallel`: safe beside
     others. `graceful`: told of an interrupt and given the window to return a partial result. `effect` none, idempotent
     or once. `mutates` for the plan gate. `refuse(view)` is asked before the arguments are parsed; it answers why not.
+    `describe(tools)` makes the description of all tools by name, once, when a runtime is put together. `exposure`: see
+    `catalogue`.
     """
 
     name: str
@@ -65,7 +67,8 @@ class Tool:
     timeout_s: float | None = None
     output_max: int = OUTPUT_MAX_BYTES
     refuse: Callable[[Any], str | None] | None = None
-    external: str | None = None  # mcp or dynamic: folds the name in metrics
+    external: str | None = None  # mcp or dynamic: folds the name in metrics, and gives way to ours of the same name
+    describe: Callable[[Mapping[str, "Tool"]], str] | None = None
     decoder: msgspec.json.Decoder[Any] = attrs.field(init=False, repr=False)
     spec: ToolSpec = attrs.field(init=False, repr=False)
     in_place: bool = attrs.field(init=False, repr=False)  # a plain `def` on trio: no task, nothing to cancel
@@ -130,6 +133,7 @@ def tool(
     timeout_s: float | None = None,
     output_max: int = OUTPUT_MAX_BYTES,
     refuse: Callable[[Any], str | None] | None = None,
+    describe: Callable[[Mapping[str, Tool]], str] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a Tool of a function with typed parameters, or with one msgspec Struct parameter.

@@ -6,7 +6,7 @@ import attrs
 import trio
 
 from callboard.actors import hooks
-from callboard.actors.books import HISTORY, MODE, OPENED, QUEUE, TURN, Queue
+from callboard.actors.books import FOUND, HISTORY, MODE, OPENED, QUEUE, TURN, Queue
 from callboard.actors.claim import first_claim, goes_on, later_claim
 from callboard.actors.dispatch import Batch
 from callboard.actors.errors import ModelError
@@ -66,7 +66,7 @@ class Regular(Task):
             if reply is None:
                 return
             if reply.calls:
-                batch = self._batch = Batch(self._scene, reply.calls, self._path, self._unsaid)
+                batch = self._batch = Batch(self._scene, reply.calls, self._path, self._unsaid, self._ids)
                 self._unsaid = None
                 self._error = await batch.run()
             self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
@@ -170,7 +170,7 @@ class Regular(Task):
                 parts.append(plugin.prompt_section(view) or "")
         system = "\n\n".join(part for part in parts if part)
         messages = self._log[HISTORY].messages
-        return Prompt(self._log.session, self._turn, step, system, messages, self._stage.specs)
+        return Prompt(self._log.session, self._turn, step, system, messages, self._stage.specs_for(self._log[FOUND]))
 
     async def _ask_model(self, step: int) -> Reply | None:
         """One answer on the log, or None after an error that ends the turn."""

@@ -1,7 +1,7 @@
 """The View that tools and hooks get: one call's window on its session, closed when the call is over."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Self, TypeVar
+from collections.abc import Awaitable, Callable, Container, Mapping, MutableMapping
+from typing import Any, Protocol, Self, TypeVar
 
 import trio
 
@@ -14,8 +14,9 @@ from callboard.actors.fold import Projection
 from callboard.actors.host import Beside
 from callboard.actors.messages import Refused
 from callboard.actors.notices import Delta
-from callboard.actors.plugin import Closable
+from callboard.actors.plugin import Closable, ToolResult
 from callboard.actors.stage import SpawnRequest, Stage
+from callboard.actors.tool import Tool
 
 S = TypeVar("S")
 
@@ -57,13 +58,21 @@ class Scene:
                 LOGGER.exception("session %s: %s could not be closed", self.log.session, name)
 
 
+class Caller(Protocol):
+    """Makes calls for the body of another call."""
+
+    async def nest(self, cell: str, name: str, arguments: Any, allowed: Container[str] | None) -> ToolResult:
+        """(Trio) One call for the body of the call `cell`."""
+        ...
+
+
 class CallView:
     """Implements `plugin.View` for one call or hook. `held` collects a control tool's events until its result."""
 
-    __slots__ = ("_epoch", "_scene", "call", "held", "turn")
+    __slots__ = ("_caller", "_epoch", "_scene", "call", "held", "turn")
 
-    def __init__(self, scene: Scene, call: str = "", *, hold: bool = False) -> None:
-        self._scene, self.call, self._epoch = scene, call, scene.epoch
+    def __init__(self, scene: Scene, call: str = "", *, hold: bool = False, caller: Caller | None = None) -> None:
+        self._scene, self.call, self._epoch, self._caller = scene, call, scene.epoch, caller
         self.turn: int = scene.log[TURN].number
         self.held: list[Event] | None = [] if hold else None
 
@@ -192,6 +201,18 @@ class CallView:
         if isinstance(answer, Refused):
             raise ToolError(f"the mail was not taken: {answer.detail}.")
 
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Every tool of the runtime."""
+        return self._check().stage.tools
+
+    async def use_tool(self, name: str, arguments: Any, *, allowed: Container[str] | None = None) -> ToolResult:
+        """Call another tool from the body of this call."""
+        self._check()
+        if self._caller is None:
+            raise UsageError("tools are used from the body of a call, not from a hook.")
+        return await self._caller.nest(self.call, name, arguments, allowed)
+
     async def until(self, met: Callable[[], bool]) -> None:
         """Return once `met()` is true, asked again after each append to this session's log."""
         log = self._check().log
@@ -243,6 +264,10 @@ class ThreadView(CallView):
     async def mail(self, to: str, text: str, *, trigger: bool = True, id: str | None = None) -> None:
         """Not from a thread."""
         raise UsageError("a tool that sends mail must be an async def with runs_on='trio'.")
+
+    async def use_tool(self, name: str, arguments: Any, *, allowed: Container[str] | None = None) -> ToolResult:
+        """Not from a thread."""
+        raise UsageError("a tool that uses others must be an async def with runs_on='trio'.")
 
     async def until(self, met: Callable[[], bool]) -> None:
         """Not from a thread."""

@@ -13,9 +13,14 @@ background  the commands that a session runs beside its turns
 shell      shell, shell_output, shell_kill: commands in the user's shell
 places     where a path leads, and files opened there without following a link
 files      read_file, write_file, edit_file: text files inside the session's folder
+search     tool_search: finds tools that are offered only once they were found
+runner     the program that runs a model's code, and calls tools from there
+frames     messages between that program and this one: a length, then JSON
+code       code: Python that calls the other tools
 """
 
 from callboard.plugins.agents import AGENTS_PLUGIN
+from callboard.plugins.code import CODE
 from callboard.plugins.files import FILES
 from callboard.plugins.plan import PLAN_PLUGIN
 from callboard.plugins.shell import SHELL
@@ -27,4 +32,4 @@ DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, AGENTS_PLUGIN)
 MACHINE = (SHELL, FILES)
 """Commands and files: for programs whose agents may use the machine, as `(*DEFAULT, *MACHINE)`."""
 
-__all__ = ["AGENTS_PLUGIN", "DEFAULT", "FILES", "MACHINE", "PLAN_PLUGIN", "SHELL", "TODO_PLUGIN"]
+__all__ = ["AGENTS_PLUGIN", "CODE", "DEFAULT", "FILES", "MACHINE", "PLAN_PLUGIN", "SHELL", "TODO_PLUGIN"]

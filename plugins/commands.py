@@ -23,7 +23,6 @@ TERM_GRACE_S = 1.0  # between TERM and KILL where no abort window is shorter
 PIECE_MAX_BYTES = 64 * 1024  # one read; a pipe holds as much
 DRAIN_MAX_BYTES = 1024 * 1024  # read after the end; a pipe can be made to hold as much (fs.pipe-max-size)
 SAID_MAX_BYTES = 4096  # what a keeper says is three short lines
-INPUT_FD = 3  # where the keeper finds the command's standard input
 REAP_S = 0.05  # how long the end of the keeper itself is waited for, inside any abort window
 REAP_LATE_S = 10.0  # the same where nobody waits
 FINAL = (b"exited", b"killed", b"refused")
@@ -138,12 +137,15 @@ class Command:
         *,
         given: bytes | None = None,
         apart: bool = False,
+        more: Sequence[int] = (),
+        own: bool = False,
     ) -> "Command":
         """(Trio) Start `argv` (its first an absolute path) in `folder`, with exactly that environment.
 
         `given` is its standard input, by default empty. `apart` keeps its errors apart from its output; `run` then
-        takes a second place to hear them. Raises `ToolError` when the keeper cannot start; that the command itself
-        cannot is told by `ending`.
+        takes a second place to hear them. It inherits the descriptors `more` as 3, 4 and so on. With `own` the folder
+        goes with it. Raises `ToolError` when the keeper cannot start; that the command itself cannot is told by
+        `ending`.
         """
         python = python or sys.executable
         if not hasattr(os, "posix_spawn"):
@@ -156,15 +158,12 @@ class Command:
             theirs.callback(far.close)
             pipes = [_output(theirs, ours) for _ in range(2 if apart else 1)]
             feed = None if given is None else Feed(given, theirs, ours)
-            files = [far.fileno(), pipes[0][1], pipes[-1][1]] + ([] if feed is None else [feed.theirs])
-            actions = []
-            for at, fd in enumerate(files):
-                # Above all places, so that none is overwritten before it is used, should the host have closed its own.
-                safe = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, INPUT_FD + 1)
-                theirs.callback(os.close, safe)
-                actions.append((os.POSIX_SPAWN_DUP2, safe, at))
-            line = [python, "-I", "-S", str(KEEPER), folder, "-" if feed is None else str(INPUT_FD), *argv]
-            pid = _spawn(line, environment, actions)
+            files = [far.fileno(), pipes[0][1], pipes[-1][1], *more, *(() if feed is None else (feed.theirs,))]
+            # Above all of theirs, so that none is overwritten before it is used, should the host have closed its own.
+            safe = [_above(theirs, len(files), fd) for fd in files]
+            given_at = "-" if feed is None else str(len(files) - 1)
+            line = [python, "-I", "-S", str(KEEPER), str(len(more)), given_at, str(int(own)), folder, *argv]
+            pid = _spawn(line, environment, [(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate(safe)])
             life.settimeout(0)
             ours.pop_all()
         return cls(pid, life, [output for output, _ in pipes], folder, feed)
@@ -292,6 +291,13 @@ def _output(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[t
     output = trio.lowlevel.FdStream(reading)
     ours.callback(output.close)
     return output, writing
+
+
+def _above(theirs: contextlib.ExitStack, low: int, fd: int) -> int:
+    """The same file under a number of at least `low`, until `theirs` is closed."""
+    above = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, low)
+    theirs.callback(os.close, above)
+    return above
 
 
 def _spawn(line: list[str], environment: Mapping[str, str], files: Sequence[tuple[int, int, int]]) -> int:

@@ -1,9 +1,10 @@
 """The keeper: a program of its own that runs one command and sees to it that nothing of the command outlives its end.
 
-    python -I -S keeper.py FOLDER INPUT PROGRAM ARGUMENT...
+    python -I -S keeper.py MORE INPUT OWN FOLDER PROGRAM ARGUMENT...
 
 Standard input is the life line: a stream socket to whoever wants the command. Standard output and error are the
-command's. INPUT is the descriptor that becomes the command's standard input, or `-` for none.
+command's, and so are the MORE descriptors from 3 on. INPUT is the descriptor that becomes the command's standard input,
+or `-` for none. OWN is 1 when the folder was made for the command and goes with it.
 
     heard   T                  TERM to every descendant
             end of file        KILL to every descendant, until none is left; also when the other end died
@@ -194,14 +195,14 @@ def say(life: int, word: str, *numbers: int) -> None:
         return
 
 
-def tidy_up(given: int | None) -> tuple[int, int]:
+def tidy_up(more: int, given: int | None) -> tuple[int, int]:
     """Move the life line out of the command's sight, put its input in its place, and close what else was inherited."""
     try:
         inherited = [int(name) for name in os.listdir("/dev/fd")]
     except OSError:  # a root without it
         inherited = list(range(FDS_MAX))
     for fd in inherited:
-        if fd > 2 and fd != given:
+        if fd > 2 + more and fd != given:
             try:
                 os.close(fd)
             except OSError:  # the listing's own
@@ -239,6 +240,24 @@ def become(life: int, folder: str, argv: list[str]) -> None:
         os._exit(127)
 
 
+def remove(folder: str) -> None:
+    """A folder and all in it, as far as it can be."""
+    for place, folders, files in os.walk(folder, topdown=False):
+        for name in files + folders:
+            remove_one(f"{place}/{name}")
+    remove_one(folder)
+
+
+def remove_one(path: str) -> None:
+    """A file, a link or an empty folder."""
+    for way in (os.unlink, os.rmdir):
+        try:
+            way(path)
+        except OSError:
+            continue
+        return
+
+
 def watch(command: int, life: int, ended: Ended, alarm: int) -> None:
     """Until the command ended, or the life line did."""
     poller = select.poll()
@@ -257,10 +276,19 @@ def watch(command: int, life: int, ended: Ended, alarm: int) -> None:
             term_all(command)
 
 
-def main(folder: str, given: str, *argv: str) -> int:
+def main(more: str, given: str, own: str, folder: str, *argv: str) -> int:
+    """Run one command to its end, and to that of all its descendants; then its folder goes, if that is its own."""
+    try:
+        return keep(int(more), None if given == "-" else int(given), folder, list(argv))
+    finally:
+        if own == "1":
+            remove(folder)
+
+
+def keep(more: int, given: int | None, folder: str, argv: list[str]) -> int:
     """Run one command to its end, and to that of all its descendants."""
     adopting = adopt_orphans()
-    life, nothing = tidy_up(None if given == "-" else int(given))
+    life, nothing = tidy_up(more, given)
     if heard(life) is not None:  # told to stop before it began
         say(life, "killed", _signal.SIGTERM, 0)
         return 128 + int(_signal.SIGTERM)
@@ -270,13 +298,15 @@ def main(folder: str, given: str, *argv: str) -> int:
         say(life, "refused", error.errno or 0, 0)
         return 127
     if command == 0:
-        become(life, folder, list(argv))
+        become(life, folder, argv)
     for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)
     alarm, bell = os.pipe()
     os.set_blocking(bell, False)
     _signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGCHLD, lambda *_: None)
+    for fd in range(3, 3 + more):
+        os.close(fd)
     for fd in (0, 1, 2):  # input and output are the command's alone: they end when the last of them does
         os.dup2(nothing, fd)
     ended: Ended = []

@@ -1,5 +1,6 @@
 """What one runtime is made of: plugins, tools and hooks put together, checked, and cut by the configuration."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
@@ -14,25 +15,29 @@ from callboard.actors.fold import Folds, Projection
 from callboard.actors.plugin import Hook, Plugin, check_plugins
 from callboard.actors.stage import Limits
 from callboard.actors.tool import Tool
-from callboard.plugins import DEFAULT, PLAN_PLUGIN, TODO_PLUGIN
+from callboard.plugins import CODE, DEFAULT, PLAN_PLUGIN, TODO_PLUGIN
+from callboard.plugins.code import code_plugin
 from callboard.plugins.plan import plan_plugin
+from callboard.plugins.search import tool_search
 from callboard.plugins.todo import todo_plugin
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.hooks.commands import command_hooks
 from callboard.runtime.spawn import TreeLimits
 
+LOGGER = logging.getLogger("callboard")
 GROUP = "callboard.plugins"
 
 
 @attrs.frozen
 class Assembly:
-    """Plugins, tools, hooks, and what follows from them."""
+    """Plugins, tools, hooks, and what follows from them; `skipped` are external tools whose names were taken."""
 
     plugins: tuple[Plugin, ...]
     tools: Mapping[str, Tool]
     hooks: tuple[Hook, ...]
     codec: Codec
     folds: Folds
+    skipped: tuple[Tool, ...] = ()
 
 
 def assemble(
@@ -54,10 +59,12 @@ def assemble(
     for hook in checked:
         if not isinstance(hook, Hook):
             raise UsageError(f"hooks must be Hook values, got {hook!r:.80}.")
-    catalogue = _catalogue(config, [*(t for plugin in chosen for t in plugin.tools), *_listed("tools", tools)])
+    named, skipped = _named([*(t for plugin in chosen for t in plugin.tools), *_listed("tools", tools)])
+    catalogue = _gated(config, named)
     catalogue.update({tool.name: tool for tool in instead})
     events: tuple[type[Event], ...] = tuple(event for plugin in chosen for event in plugin.events)
-    return Assembly(chosen, catalogue, checked, Codec(_without_known(events)), Folds(_projections(chosen)))
+    codec, folds = Codec(_without_known(events)), Folds(_projections(chosen))
+    return Assembly(chosen, catalogue, checked, codec, folds, skipped)
 
 
 def _listed(what: str, values: Any) -> tuple[Any, ...]:
@@ -77,7 +84,7 @@ def _configured(config: RuntimeConfig, plugins: Sequence[Plugin]) -> tuple[Plugi
     settings = config.plugins
     plan = plan_plugin(one_in_progress=settings.plan.one_in_progress)
     todo = todo_plugin(allow_parallel_in_progress=settings.todo.allow_parallel_in_progress)
-    shipped = ((PLAN_PLUGIN, plan), (TODO_PLUGIN, todo))
+    shipped = ((PLAN_PLUGIN, plan), (TODO_PLUGIN, todo), (CODE, code_plugin(**attrs.asdict(settings.code))))
     return tuple(next((ours for given, ours in shipped if given is one), one) for one in plugins)
 
 
@@ -88,14 +95,26 @@ def _registered(point: Any) -> Plugin:
     return plugin
 
 
-def _catalogue(config: RuntimeConfig, tools: Iterable[Tool]) -> dict[str, Tool]:
-    catalogue: dict[str, Tool] = {}
+def _named(tools: Iterable[Any]) -> tuple[dict[str, Tool], tuple[Tool, ...]]:
+    """The tools by name, ours first; and the external ones whose names were taken, which are left out."""
+    named: dict[str, Tool] = {}
+    external: list[Tool] = []
     for tool in tools:
         if not isinstance(tool, Tool):
             raise UsageError(f"tools must be made with @tool, got {tool!r:.80}.")
-        if tool.name in catalogue and catalogue[tool.name] is not tool:
+        if tool.external is not None:
+            external.append(tool)
+        elif named.setdefault(tool.name, tool) is not tool:
             raise UsageError(f"two tools are named {tool.name!r}: rename one with @tool(name=...).")
-        catalogue[tool.name] = tool
+    skipped = tuple(tool for tool in external if named.setdefault(tool.name, tool) is not tool)
+    for tool in skipped:
+        LOGGER.warning("the %s tool %r is left out: another tool has its name", tool.external, tool.name)
+    return named, skipped
+
+
+def _gated(config: RuntimeConfig, named: Mapping[str, Tool]) -> dict[str, Tool]:
+    """The tools as the configuration wants them; one to find others, when any is to be found."""
+    catalogue = dict(named)
     for name, setting in config.tools.items():
         if name not in catalogue:
             raise UsageError(f"[tools.{name}] names no tool: there are {', '.join(sorted(catalogue)) or 'none'}.")
@@ -103,6 +122,10 @@ def _catalogue(config: RuntimeConfig, tools: Iterable[Tool]) -> dict[str, Tool]:
             del catalogue[name]
         elif setting.exposure is not None:
             catalogue[name] = attrs.evolve(catalogue[name], exposure=setting.exposure)
+    if any(tool.exposure == "deferred" for tool in catalogue.values()):
+        if tool_search.name in named:
+            raise UsageError(f"{tool_search.name} finds deferred tools: rename yours with @tool(name=...).")
+        catalogue[tool_search.name] = tool_search
     return catalogue
 
 

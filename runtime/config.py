@@ -18,6 +18,7 @@ import cattrs.v
 from callboard.actors.abort import ABORT_WINDOW_S
 from callboard.actors.errors import ConfigError
 from callboard.actors.tool import Exposure
+from callboard.plugins.code import CPU_SECONDS_MAX, FILE_BYTES_MAX, MEMORY_BYTES_MAX, PRINT_BYTES_MAX, SECONDS_MAX
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 IDLE_EVICT_S_MIN = 0.01
@@ -153,11 +154,23 @@ class TodoConfig:
 
 
 @attrs.frozen(kw_only=True)
+class CodeConfig:
+    """[plugins.code]: what one run of code may use; see `code_plugin` for each."""
+
+    seconds_max: float = attrs.field(default=SECONDS_MAX, validator=_at_least(0.1))
+    cpu_seconds_max: int = attrs.field(default=CPU_SECONDS_MAX, validator=_at_least(1))
+    memory_bytes_max: int = attrs.field(default=MEMORY_BYTES_MAX, validator=_at_least(64 * 1024 * 1024))
+    file_bytes_max: int = attrs.field(default=FILE_BYTES_MAX, validator=_at_least(0))
+    print_bytes_max: int = attrs.field(default=PRINT_BYTES_MAX, validator=_at_least(1024))
+
+
+@attrs.frozen(kw_only=True)
 class Plugins:
     """[plugins.*]: settings of the shipped plugins."""
 
     plan: PlanConfig = attrs.field(factory=PlanConfig)
     todo: TodoConfig = attrs.field(factory=TodoConfig)
+    code: CodeConfig = attrs.field(factory=CodeConfig)
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from callboard.actors.drop import usable
 from callboard.actors.errors import LogError
-from callboard.actors.notices import AbandonedChanged, Notice
+from callboard.actors.notices import AbandonedChanged, Notice, ToolSkipped
 from callboard.actors.stage import Stage
 from callboard.actors.store import Store
 from callboard.metrics.collector import Collector, Snapshot
@@ -95,6 +95,8 @@ class Ground:
         self._recorder = Recorder(parts.registry, tuple(parts.assembly.tools), hooks)
         Collector(parts.registry, self._snapshot)
         self.exposition = Exposition(parts.registry, steady_s)
+        for tool in parts.assembly.skipped:
+            self.notice(ToolSkipped(tool.name, str(tool.external)))
 
     async def _spread(self) -> None:
         ready = Pending()

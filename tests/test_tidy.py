@@ -41,6 +41,8 @@ TABLES = Tables(
         "plugins/shell.py": "looks at the environment for commands",
         "plugins/places.py": "opens files without following links",
         "plugins/files.py": "reads and writes files",
+        "plugins/runner.py": "a program of its own: reads pipes and ends at once",
+        "plugins/code.py": "makes pipes and looks at the environment for code",
     },
     # Who may wait for real time outside the tests that are about it: path -> why.
     real_sleepers={},
@@ -51,6 +53,9 @@ TABLES = Tables(
         "actors/host.py:Host._run": "the host of a tool call: what a tool raises must not reach the runtime's nursery",
         "actors/pit.py:Pit.run": "the same for what trio raises after the tool's task ended",
         "actors/host.py:Beside.run": "the same for a task that a plugin starts beside the session",
+        "plugins/runner.py:run": "a model's code: what it raises is told, and is its exit code",
+        "plugins/runner.py:tell": "an error of that code may not be printable, or find no memory to be printed",
+        "plugins/code.py:Run._start": "the folder goes whatever kept its program from starting; raised again",
         "actors/dispatch.py:Batch._body": "a tool's own code may raise anything while it looks at a call",
         "actors/dispatch.py:run_in_place": "a plain tool on Trio's loop: what it raises is its result",
         "actors/results.py:completed": "a value of a tool's own class may raise anything while it is written",

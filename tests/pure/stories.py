@@ -5,10 +5,12 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from callboard.actors.books import QUEUE, TURN, Turn
+from callboard.actors.calls import OpenCall
 from callboard.actors.events import (
     AbortRequested,
     Call,
     Cause,
+    CellCalled,
     Effect,
     Event,
     MessageQueued,
@@ -80,15 +82,26 @@ def _in_step(book: Book, turn: Turn) -> list[st.SearchStrategy[Any]]:
         *[st.builds(ModelSaid, TEXTS, calls, st.booleans(), usage, truncated=st.booleans())] * 4,
         st.builds(ModelFailed, TEXTS),
     ]
-    for one in turn.calls.open():
+    for one in turn.open_calls():
         name = one.call.name
         if not one.started:
-            effects = st.sampled_from(get_args(Effect))
-            found.append(st.builds(ToolCalled, st.just(one.call.id), st.just(name), st.just({}), effects))
-        found.append(st.sampled_from([ToolReturned(one.call.id, r, OUTCOMES[r], "", 0.5, name) for r in RECEIPTS]))
+            found.append(_starts(one))
+        elif one.cell is None:
+            inner = Call("grep", {}, f"{one.call.id}.{at}")
+            found.append(st.just(CellCalled(one.call.id, inner)))
+        if all(inner.cell != one.call.id for inner in turn.nested):
+            cell = one.cell
+            found.append(
+                st.sampled_from([ToolReturned(one.call.id, r, OUTCOMES[r], "", 0.5, name, cell) for r in RECEIPTS])
+            )
     if not turn.calls:
         found.extend([st.just(StepEnded(turn.number, turn.step))] * 4)
     return found
+
+
+def _starts(one: OpenCall) -> st.SearchStrategy[Any]:
+    effects, cell = st.sampled_from(get_args(Effect)), st.just(one.cell)
+    return st.builds(ToolCalled, st.just(one.call.id), st.just(one.call.name), st.just({}), effects, cell)
 
 
 @st.composite

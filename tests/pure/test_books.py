@@ -8,19 +8,17 @@ from callboard.actors.books import (
     CHILDREN,
     HISTORY,
     MODE,
-    NO_CALLS,
     OPENED,
     PARKED,
     QUEUE,
     SEEN,
     TURN,
     USAGE,
-    Calls,
     Child,
     Mode,
-    OpenCall,
     Turn,
 )
+from callboard.actors.calls import NO_CALLS, Calls, OpenCall
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import (

@@ -54,12 +54,14 @@ TAGS = {
     "turn_ended",
     "hook_failed",
     "hook_warned",
+    "cell_called",
     "plan_updated",
     "plan_mode_requested",
     "plan_mode_set",
     "todos_written",
     "child_spawned",
     "child_ended",
+    "tools_found",
 }
 
 
@@ -213,12 +215,14 @@ def test_a_new_field_has_a_default():
         "TurnEnded": ["turn", "reason"],
         "HookFailed": ["hook", "error"],
         "HookWarned": ["hook", "text"],
+        "CellCalled": ["cell", "call"],
         "PlanUpdated": ["explanation", "plan"],
         "PlanModeRequested": ["active"],
         "PlanModeSet": ["active"],
         "TodosWritten": ["todos"],
         "ChildSpawned": ["child", "path", "task"],
         "ChildEnded": ["child", "status", "text"],
+        "ToolsFound": ["names"],
     }
 
 

@@ -34,6 +34,7 @@ from callboard.plugins.todo import TODOS
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 DIGESTS = {
+    "cells-1.jsonl": "30ab8e4fe45f80970882745693a28339b3f1534bc90b13120e3854f408af41ed",
     "crash-1.jsonl": "aaaecab41a407366aeb490a7cd9bf18636eee3364be52fbd5bcaf8058bb01b12",
     "crash-1.repaired.jsonl": "7a09f28521f78e866ce69e95a9e0606011984e3492f958ba5446a080b29feaf8",
     "hooks-1.jsonl": "9612d690fecd56b128dcd56e79d264e5645f77de2a2b702eaefe220e2078add4",

@@ -10,6 +10,7 @@ from callboard.actors.books import QUEUE, TURN
 from callboard.actors.events import (
     AbortRequested,
     Call,
+    CellCalled,
     Event,
     Message,
     MessageQueued,
@@ -36,6 +37,9 @@ from .stories import books
 ONE, TWO = Call("grep", {}, "c1"), Call("grep", {}, "c2")
 DONE, DONE_TWO = (ToolReturned(id, "completed", "completed", "") for id in ("c1", "c2"))
 CALLED = ToolCalled("c1", "grep", {})
+INNER = CellCalled("c1", Call("grep", {}, "c1.1"))
+INNER_CALLED = ToolCalled("c1.1", "grep", {}, cell="c1")
+INNER_DONE = ToolReturned("c1.1", "completed", "completed", "", cell="c1")
 
 STATES: dict[str, tuple[Event, ...]] = {"new": ()}
 STATES["queued"] = (MessageQueued("a", "x"), MessageQueued("b", "y"))
@@ -43,13 +47,16 @@ STATES["turn"] = (TurnStarted(1),)
 STATES["step"] = (TurnStarted(1), StepStarted(1, 1))
 STATES["asked"] = (*STATES["step"], ModelSaid("", (ONE, TWO)))
 STATES["started"] = (*STATES["asked"], CALLED)
+STATES["inside"] = (*STATES["started"], INNER)
+STATES["inside started"] = (*STATES["inside"], INNER_CALLED)
 STATES["half done"] = (*STATES["started"], DONE)
 STATES["done"] = (*STATES["half done"], DONE_TWO)
 STATES["between"] = (*STATES["done"], StepEnded(1, 1))
 STATES["ended"] = (*STATES["between"], TurnEnded(1, "completed"))
 
-IN_TURN = {"turn", "step", "asked", "started", "half done", "done", "between"}
-IN_STEP = {"step", "asked", "started", "half done", "done"}
+INSIDE = {"inside", "inside started"}
+IN_TURN = {"turn", "step", "asked", "started", *INSIDE, "half done", "done", "between"}
+IN_STEP = {"step", "asked", "started", *INSIDE, "half done", "done"}
 EVERYWHERE = set(STATES)
 
 # Each event, and the states after which it may follow; after all others it may not.
@@ -76,10 +83,21 @@ LEGAL: tuple[tuple[str, Event, set[str]], ...] = (
     ("an answer with one id twice", ModelSaid("", (Call("a", {}, "c9"), Call("b", {}, "c9"))), set()),
     ("a failed request", ModelFailed("no"), IN_STEP),
     ("the start of the first call", CALLED, {"asked"}),
-    ("the start of the second call", ToolCalled("c2", "grep", {}), {"asked", "started", "half done"}),
+    ("the start of the second call", ToolCalled("c2", "grep", {}), {"asked", "started", *INSIDE, "half done"}),
+    ("a call inside the first call", INNER, {"started"}),
+    ("another call inside the first call", CellCalled("c1", Call("grep", {}, "c1.2")), {"started", *INSIDE}),
+    ("a call inside one that does not run", CellCalled("c2", Call("grep", {}, "c2.1")), set()),
+    ("a call inside with the name of another", CellCalled("c1", Call("grep", {}, "c2")), set()),
+    ("a call inside without an id", CellCalled("c1", Call("grep")), set()),
+    ("the start of a call inside", INNER_CALLED, {"inside"}),
+    ("the start of a call inside another cell", ToolCalled("c1.1", "grep", {}, cell="c2"), set()),
+    ("the start of a call inside as if the model had asked", ToolCalled("c1.1", "grep", {}), set()),
+    ("the result of a call inside", INNER_DONE, INSIDE),
+    ("the result of a call inside another cell", ToolReturned("c1.1", "completed", None, "", cell="c2"), set()),
+    ("the result of a call inside as if the model had asked", ToolReturned("c1.1", "completed", None, ""), set()),
     ("the start of a call nobody asked for", ToolCalled("c9", "grep", {}), set()),
     ("the result of the first call", DONE, {"asked", "started"}),
-    ("the result of the second call", DONE_TWO, {"asked", "started", "half done"}),
+    ("the result of the second call", DONE_TWO, {"asked", "started", *INSIDE, "half done"}),
     ("the result of a call nobody asked for", ToolReturned("c9", "completed", "completed", ""), set()),
     ("a message that waits already", MessageQueued("a", "z"), EVERYWHERE - {"queued"}),
     ("a new message", MessageQueued("c", "z"), EVERYWHERE),
@@ -133,6 +151,11 @@ REASONS = (
     ("half done", StepEnded(1, 1), "StepEnded refused: call 'c2' has no result."),
     ("started", CALLED, "ToolCalled refused: call 'c1' was started before."),
     ("half done", DONE, "ToolReturned refused: call 'c1' is not open."),
+    ("inside", DONE, "ToolReturned refused: call 'c1.1' inside it has no result."),
+    ("asked", INNER, "CellCalled refused: call 'c1' does not run."),
+    ("inside", INNER, "CellCalled refused: each call needs an id of its own."),
+    ("inside started", INNER_CALLED, "ToolCalled refused: call 'c1.1' was started before."),
+    ("started", INNER_DONE, "ToolReturned refused: call 'c1.1' is not open in call 'c1'."),
     ("queued", MessageQueued("a", "x"), "MessageQueued refused: message 'a' is queued already."),
     ("queued", MessagesClaimed(("a", "a")), "MessagesClaimed refused: message 'a' is not queued, or claimed twice."),
 )

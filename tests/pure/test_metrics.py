@@ -131,6 +131,8 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     core.AbortRequested(1, "budget"),  # its turn's end says how long it took
     core.HookFailed("gate", "broke"),  # the notice HookRan counts it
     core.HookWarned("gate", "look"),  # the same
+    core.CellCalled("c", core.Call("grep", {}, "c.1")),  # counted when it returns
+    facts.ToolsFound(("grep",)),
     *(facts.PlanUpdated(None, ()), facts.PlanModeRequested(active=True), facts.PlanModeSet(active=True)),
     facts.TodosWritten(()),
     facts.ChildSpawned("c", "/root/c", "task"),  # counted when it ends
@@ -160,6 +162,7 @@ NOTICES_COUNTED: tuple[tuple[notices.Notice, dict[str, float]], ...] = (
 NOTICES_NOT_COUNTED: tuple[notices.Notice, ...] = (
     *(notices.Delta("s", 1, "text", "hi"), notices.Lagged(1, 2), notices.Resync(3)),
     *(notices.DurabilityDelayed("s", 1), notices.RuntimeLeft(("task",))),
+    notices.ToolSkipped("grep", "mcp"),  # logged when the runtime starts
 )
 
 

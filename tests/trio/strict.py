@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from callboard.actors.events import (
+    CellCalled,
     ControlCallEnded,
     Event,
     MessageQueued,
@@ -45,6 +46,7 @@ def check_log(events: Sequence[Event]) -> None:
     ended = [e.turn for e in of_kind(events, TurnEnded)]
     assert started == ended == list(range(1, len(started) + 1))
     asked = Counter((i, call.id) for i, e in _by_turn(events) if isinstance(e, ModelSaid) for call in e.calls)
+    asked.update((i, e.call.id) for i, e in _by_turn(events) if isinstance(e, CellCalled))
     returned = Counter((i, e.call) for i, e in _by_turn(events) if isinstance(e, ToolReturned))
     assert asked == returned
     facts = Counter((i, e.call) for i, e in _by_turn(events) if isinstance(e, ControlCallEnded))

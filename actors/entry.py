@@ -1,0 +1,50 @@
+"""Entry: one call on its way through a batch, and which of them may run side by side."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from callboard.actors.cell import Cell
+from callboard.actors.events import Call
+from callboard.actors.host import Host
+from callboard.actors.results import Returned
+from callboard.actors.tool import Tool
+from callboard.actors.view import CallView
+
+
+@attrs.define(eq=False)
+class Entry:
+    """One call on its way through the batch."""
+
+    call: Call
+    tool: Tool | None
+    begun_s: float
+    begun_ms: int
+    arguments: Any
+    flaw: str
+    view: CallView | None = None
+    host: Host | None = None
+    cell: Cell | None = None  # the calls that its body makes
+    guarded: bool = False  # a control call whose fact is owed
+    returned: Returned | None = None
+    ready: bool = False  # nothing will change what it returned
+    seconds: float = 0.0
+
+
+def groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Neighbours that may run side by side; any other call is a group of its own.
+
+    The same as one reader-writer gate that lets calls in by order: parallel tools share it, others hold it alone.
+    """
+    together: list[Entry] = []
+    for entry in entries:
+        if entry.tool is not None and entry.tool.parallel:
+            together.append(entry)
+            continue
+        if together:
+            yield together
+            together = []
+        yield [entry]
+    if together:
+        yield together
