@@ -16,7 +16,7 @@ import trio
 
 from callboard.actors.books import FOUND
 from callboard.actors.catalogue import IN_CODE, exposed
-from callboard.actors.errors import CallOver
+from callboard.actors.errors import CallOver, ToolError
 from callboard.actors.plugin import Failed, Partial, Plugin, View
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool, tool
 from callboard.plugins.commands import PIECE_MAX_BYTES, Command, first
@@ -235,10 +235,13 @@ class Run:
             result = await self._view.use_tool(asked.name, asked.arguments, allowed=self._allowed)
         except CallOver:  # the turn is being aborted, and so is this program
             return
+        except ToolError as error:  # one call too many
+            text, failed = str(error), True
+        else:
+            failed = result.receipt != "completed"
+            text = result.text if failed else VALUES.get(asked.name, result.text)
         finally:
             self._room.release()
-        failed = result.receipt != "completed"
-        text = result.text if failed else VALUES.get(asked.name, result.text)
         await self._send({"id": asked.id, "text": text, "failed": failed})
 
     async def _send(self, value: Any) -> None:

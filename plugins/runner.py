@@ -139,8 +139,9 @@ def limit(limits: dict[str, int]) -> None:
             continue
         hard = resource.getrlimit(kind)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        last = most + 1 if name == "RLIMIT_CPU" and most != hard else most  # XCPU, then KILL for who ignores that
         try:
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(kind, (most, last))
         except (ValueError, OSError):
             continue
 
