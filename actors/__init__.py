@@ -23,6 +23,8 @@ invariants  what may follow what on a log
 receipts    what is written about a call that did not simply complete; repair after a crash
 intake      what a model's reply becomes before it reaches the log
 claim       which queued input enters which turn and step
+compaction  what a compaction keeps, and when the window is too full
+budget      what tokens cost, and whether a session may use more
 store       the Store protocol: what becomes durable, and when it is said
 memory      MemoryStore: a store that keeps everything in lists
 eventlog    EventLog: the only writer; append, fold, tell, flush
@@ -41,6 +43,8 @@ cell        the calls that the body of another call makes: their gate, and who i
 entry       one call on its way, and which may run side by side
 dispatch    one batch of calls: gate, hooks, guard, body, receipt
 tasks       Task: what runs in a session's slot; it hosts the work and closes the books
+asking      Asking: asks the model, again where that is advised, within the budgets
+compact     Compacting: makes the history small enough for its model
 turn        Regular: steps until the model asks for no more tools
 ending      waits for the disk that holds the end of a turn
 alarm       one heap and one task for all that comes due
@@ -78,6 +82,7 @@ from callboard.actors.events import (
     Call,
     CallReceipt,
     CellCalled,
+    Compacted,
     ControlCallEnded,
     Envelope,
     Event,
@@ -119,6 +124,7 @@ from callboard.actors.notices import (
     Delta,
     DurabilityDelayed,
     Lagged,
+    ModelRetrying,
     Notice,
     Resync,
     RuntimeLeft,
@@ -161,6 +167,7 @@ __all__ = [
     "CellCalled",
     "ChildEnded",
     "ChildSpawned",
+    "Compacted",
     "ConfigError",
     "Continue",
     "ControlCallEnded",
@@ -192,6 +199,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelFailed",
+    "ModelRetrying",
     "ModelSaid",
     "NoteAdded",
     "Notice",

@@ -1,4 +1,4 @@
-"""The built-in folds: opening, queue, history, the open turn, usage, mode, children, found tools, seen ids."""
+"""The built-in folds: opening, queue, history, the open turn, usage, the window, mode, children, found tools, ids."""
 
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ from callboard.actors.events import (
     CallReceipt,
     Cause,
     CellCalled,
+    Compacted,
     Message,
     MessageQueued,
     MessagesClaimed,
@@ -134,6 +135,12 @@ def _claimed(state: History, event: MessagesClaimed) -> History:
     return History(state.messages.plus(*users), _queue_claimed(state.queue, event))
 
 
+def _shrank(state: History, event: Compacted) -> History:
+    """What the user said lately, then the summary of everything else; what is queued stays queued."""
+    users = (User(kept.text, kept.source) for kept in event.kept)
+    return History(Trail((*users, User(event.prefix + event.summary, "notice"))), state.queue)
+
+
 HISTORY: Projection[History] = table(
     "history",
     History(),
@@ -145,6 +152,7 @@ HISTORY: Projection[History] = table(
         MessageWithdrawn: _lost,
         MessagesClaimed: _claimed,
         TurnEnded: _over,
+        Compacted: _shrank,
     },
 )
 
@@ -226,6 +234,10 @@ def _nested_started(one: OpenCall, event: ToolCalled) -> OpenCall:
     return OpenCall(one.call, started=True, repeatable=event.effect != "once", cell=one.cell)
 
 
+def _summarised(state: Turn, event: Compacted) -> Turn:
+    return replace(state, usage=state.usage.plus(event.usage))
+
+
 def _call_started(state: Turn, event: ToolCalled) -> Turn:
     if event.cell is not None:
         return replace(state, nested=tuple(_nested_started(one, event) for one in state.nested))
@@ -269,16 +281,27 @@ TURN: Projection[Turn] = table(
         AbortRequested: _abort_requested,
         MessageQueued: _heard,
         QueueParked: _released,
+        Compacted: _summarised,
     },
 )
 
 
-def _usage(state: Usage, event: ModelSaid) -> Usage:
+def _usage(state: Usage, event: ModelSaid | Compacted) -> Usage:
     return state if event.usage == _NO_USAGE else state.plus(event.usage)
 
 
 _NO_USAGE = Usage()
-USAGE: Projection[Usage] = table("usage", _NO_USAGE, {ModelSaid: _usage})
+USAGE: Projection[Usage] = table("usage", _NO_USAGE, {ModelSaid: _usage, Compacted: _usage})
+
+
+def _filled(state: int, event: ModelSaid) -> int:
+    usage = event.usage
+    return usage.input + usage.output or state
+
+
+FILLED: Projection[int] = table("filled", 0, {ModelSaid: _filled, Compacted: lambda _, event: 0})
+"""Tokens of the last request and its answer, as the provider counted them; 0 when none was counted since the start or
+the last compaction."""
 
 
 class Mode(Value, frozen=True, omit_defaults=False):
@@ -365,6 +388,7 @@ BUILT_IN: tuple[Projection[object], ...] = (
     HISTORY,
     TURN,
     USAGE,
+    FILLED,
     MODE,
     CHILDREN,
     SEEN,

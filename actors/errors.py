@@ -1,5 +1,7 @@
 """Every error a caller can meet, ordered by whose fault it is."""
 
+from typing import Literal
+
 
 class CallboardError(Exception):
     """Base of all errors raised on purpose; never raised itself."""
@@ -55,12 +57,20 @@ class CallOver(CallboardError):
 class ModelError(CallboardError):
     """The model or its provider failed; `retryable` says whether the same request may succeed later.
 
-    `retry_after_s` is the provider's advice in seconds, None without any.
+    `retry_after_s` is the provider's advice in seconds, None without any. `kind` "overflow" says that the prompt does
+    not fit the model's window: the history is compacted and the request made once more.
     """
 
-    def __init__(self, text: str, *, retryable: bool = False, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+        kind: Literal["other", "overflow"] = "other",
+    ) -> None:
         super().__init__(text)
-        self.retryable, self.retry_after_s = retryable, retry_after_s
+        self.retryable, self.retry_after_s, self.kind = retryable, retry_after_s, kind
 
 
 class LogError(CallboardError):

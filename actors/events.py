@@ -312,6 +312,30 @@ class CellCalled(Event, frozen=True):
     call: Call
 
 
+class UserText(Value, frozen=True):
+    """A message of the user that a compaction left in history; the oldest one may be cut."""
+
+    text: str
+    source: str = "user"
+
+
+class Compacted(Event, frozen=True):
+    """History became what the user said lately (`kept`), then one message: `prefix` and `summary`.
+
+    The rest is about the request that summarised; `dropped` is how many of the oldest messages it had to leave out, and
+    `automatic` says that nobody asked for it.
+    """
+
+    summary: str
+    prefix: str = ""
+    kept: tuple[UserText, ...] = ()
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    provider: str = "scripted"
+    dropped: int = 0
+    automatic: bool = False
+
+
 class Unknown(Event, frozen=True):
     """An ignorable event of a kind this build does not know; kept as the bytes it came in."""
 
@@ -349,4 +373,5 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     HookFailed,
     HookWarned,
     CellCalled,
+    Compacted,
 )

@@ -9,6 +9,7 @@ from callboard.actors.errors import CallboardError
 from callboard.actors.events import (
     AbortRequested,
     CellCalled,
+    Compacted,
     Event,
     MessageQueued,
     MessagesClaimed,
@@ -67,10 +68,10 @@ def _step_ended(turn: Turn, queue: Queue, event: StepEnded) -> str | None:
     return _open_call(turn)
 
 
-def _model(turn: Turn, queue: Queue, event: ModelSaid | ModelFailed) -> str | None:
+def _model_said(turn: Turn, queue: Queue, event: ModelSaid) -> str | None:
     if not turn.in_step:
         return "no step is open"
-    if isinstance(event, ModelSaid) and event.calls:
+    if event.calls:
         ids = [call.id for call in event.calls]
         if not all(ids) or len(set(ids)) != len(ids) or not turn.calls.places.keys().isdisjoint(ids):
             return "each call needs an id of its own"
@@ -93,6 +94,14 @@ def _in_cell(turn: Turn, event: ToolCalled | ToolReturned) -> str | None:
     if type(event) is ToolCalled and one.started:
         return f"call {event.call!r} was started before"
     return None
+
+
+def _model_failed(turn: Turn, queue: Queue, event: ModelFailed) -> str | None:
+    return None if turn.open else "no turn is open"  # between steps it is the request for a summary that fails
+
+
+def _compacted(turn: Turn, queue: Queue, event: Compacted) -> str | None:
+    return _open_call(turn) if turn.open else "no turn is open"
 
 
 def _tool_called(turn: Turn, queue: Queue, event: ToolCalled) -> str | None:
@@ -135,9 +144,10 @@ PROMISES: Mapping[type[Event], Check] = MappingProxyType(
         AbortRequested: _abort,
         StepStarted: _step_started,
         StepEnded: _step_ended,
-        ModelSaid: _model,
-        ModelFailed: _model,
+        ModelSaid: _model_said,
+        ModelFailed: _model_failed,
         CellCalled: _cell_called,
+        Compacted: _compacted,
         ToolCalled: _tool_called,
         ToolReturned: _tool_returned,
         MessageQueued: _queued,

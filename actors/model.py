@@ -51,7 +51,7 @@ class ToolSpec(Value, frozen=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
-    """One model request: who asks, in which turn and step, and everything the model reads."""
+    """One model request: who asks, in which turn and step (0 outside of steps), and all that the model reads."""
 
     session: str
     turn: int
@@ -74,6 +74,9 @@ class Reply(msgspec.Struct, frozen=True):
     more: bool = False
 
 
+STREAM_CLOSED = "stream closed before response.completed"
+"""The text of the `ModelError` (retryable) for an answer that was cut before its end; no call of it is kept."""
+
 Say: TypeAlias = Callable[[str], None]
 
 
@@ -82,7 +85,10 @@ class Model(Protocol):
     """Anything that answers prompts.
 
     `provider` labels metrics. `reply` runs on Trio, may call `say(piece)` for each piece of text as it streams, and
-    raises `ModelError`. It is cancelled at an interrupt; what it said so far is kept.
+    raises `ModelError`. It is cancelled at an interrupt; what it said so far is kept. `say("")` is a sign of life.
+
+    A model may also have `context_window`, in tokens: a session compacts before it overflows, and never by itself
+    without. And `idle_timeout_s`: a request without a sign of life for so long has failed and is made again.
     """
 
     @property

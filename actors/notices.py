@@ -19,6 +19,20 @@ class Delta(Notice, frozen=True):
     call: str | None = None
 
 
+class ModelRetrying(Notice, frozen=True):
+    """A model request failed and is made again in `delay_s` seconds; what streamed of its answer is void.
+
+    It stands beside the `ModelFailed` on the log; `attempt` counts those that failed, of `attempts_max` in all.
+    """
+
+    session: str
+    turn: int
+    attempt: int
+    attempts_max: int
+    delay_s: float
+    error: str
+
+
 class Lagged(Notice, frozen=True):
     """This reader was too slow: events `first` to `last` left its queue and follow from the log."""
 

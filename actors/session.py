@@ -50,7 +50,7 @@ from callboard.actors.messages import (
     Withdrawn,
     Writes,
 )
-from callboard.actors.notices import Delta
+from callboard.actors.notices import Delta, ModelRetrying
 from callboard.actors.passivation import Kept, passivated
 from callboard.actors.phase import Do, Phase, on
 from callboard.actors.slot import Slot
@@ -103,7 +103,7 @@ class Session:
         self.stage, self.id, self.opening, self.kept = stage, id_, opening, kept
         self.phase = Phase.STARTING
         self.mailbox = Mailbox(stage.limits.mailbox_max)
-        self.deltas: tuple[Callable[[Delta], None], ...] = ()
+        self.deltas: tuple[Callable[[Delta | ModelRetrying], None], ...] = ()
         self.on_abort: Callable[[], None] | None = None  # told at t = 0 of an abort, for the children
         self.on_ended: Callable[[TurnEnded], None] | None = None  # told after the flush of each end
         self.last_ended: TurnEnded | None = None
@@ -390,7 +390,7 @@ class Session:
         self.waiters = waiters = self.waiters or Waiters()
         return waiters
 
-    def _delta(self, delta: Delta) -> None:
+    def _delta(self, delta: Delta | ModelRetrying) -> None:
         for take in self.deltas:
             take(delta)
 

@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from callboard.actors.abort import ABORT_WINDOW_S
+from callboard.actors.budget import Price
 from callboard.actors.catalogue import BY_MODEL, described, exposed, specs_of
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import Listener
@@ -37,6 +38,12 @@ class Limits:
     keep_partial_text: bool = True
     interrupt_message: bool = True
     marker_role: Literal["user", "developer"] = "user"
+    retries_max: int = 2
+    idle_timeout_s: float | None = None  # None: what the model says of itself
+    context_window: int | None = None  # tokens; None: what the model says of itself
+    compact_tokens_max: int | None = None
+    tokens_max: int | None = None
+    cost_usd_max: float | None = None
 
 
 @attrs.frozen
@@ -121,6 +128,7 @@ class Stage:
     on_notice: Callable[[Notice], None] = lambda notice: None
     on_due: Callable[[str, int | None], None] = lambda session, due_ms: None
     on_interrupt: Callable[[BaseException], None] = lambda error: None
+    price_of: Callable[[str | None], Price | None] = lambda model: None
     spawner: Spawner | None = None
     post: Post | None = None
     folder: str = "."

@@ -70,6 +70,7 @@ class Task:
         self._began_s = scene.stage.now_s()
         self._first_token_s: float | None = None
         self._error: str | None = None
+        self._spent: str | None = None  # the budget that ended it
         self._blocked = False
         self._over: StepEnded | None = None  # goes on the log together with what follows the step
         self._work = Host(self._stage, self._window, self._hosted, f"turn {self._turn} of session {scene.log.session}")
@@ -131,7 +132,13 @@ class Task:
 
     async def _budget(self, seconds: float) -> None:
         await trio.sleep(seconds)
-        self.abort("budget")
+        self.out_of(f"turn_seconds_max: the turn has run for {seconds:g} s")
+
+    def out_of(self, budget: str) -> None:
+        """A budget is used up: the turn ends itself, and its end says which."""
+        if self._window.cause is None:
+            self._spent = clean_text(f"out of budget: {budget}")
+            self.abort("budget")
 
     def abort(self, cause: Cause) -> None:
         """The turn ends itself, for a budget."""
@@ -198,7 +205,7 @@ class Task:
             reason=reason,
             cause=cause,
             last_message=turn.last_message,
-            error=self._error,
+            error=self._error if self._spent is None else self._spent,
             receipts=turn.receipts,
             usage=turn.usage,
             steps=turn.step,

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from callboard.actors.books import BUILT_IN, OPENED
+from callboard.actors.budget import Price
 from callboard.actors.codec import Codec
 from callboard.actors.drop import usable
 from callboard.actors.errors import SessionNotFound, UsageError
@@ -35,7 +36,7 @@ from callboard.actors.messages import (
     Withdraw,
 )
 from callboard.actors.model import Model, Prompt, Reply, Say
-from callboard.actors.notices import Delta, Notice
+from callboard.actors.notices import Delta, ModelRetrying, Notice
 from callboard.actors.phase import Phase
 from callboard.actors.plugin import Hook, Plugin
 from callboard.actors.session import Session
@@ -54,18 +55,24 @@ class ScriptedModel:
     """A model that answers from a list of replies, or by a function of the prompt (plain, or async on Trio).
 
     A list is told to each session from its start; used up, it answers with an empty reply. `delay_s` (Trio's clock)
-    passes before each answer, while its text streams in words. `usage` is reported for replies that bring none. Every
-    prompt is kept in `prompts`.
+    passes before each answer, while its text streams in words. `usage` is reported for replies that bring none, and
+    `context_window` (tokens) is what it says it can read. Every prompt is kept in `prompts`.
     """
 
     provider = "scripted"
 
-    def __init__(self, replies: Script = (), delay_s: float = 0.0, usage: Usage | None = None) -> None:
+    def __init__(
+        self,
+        replies: Script = (),
+        delay_s: float = 0.0,
+        usage: Usage | None = None,
+        context_window: int | None = None,
+    ) -> None:
         script: Any = tuple(replies) if isinstance(replies, Iterable) else replies
         if not callable(script) and not (type(script) is tuple and all(isinstance(one, Reply) for one in script)):
             raise UsageError("ScriptedModel takes a list of Reply, or a function from Prompt to Reply.")
         self._script: Script = script
-        self._delay_s, self._usage = delay_s, usage or Usage()
+        self._delay_s, self._usage, self.context_window = delay_s, usage or Usage(), context_window
         self._told: dict[str, int] = {}
         self.prompts: list[Prompt] = []
 
@@ -128,7 +135,15 @@ class LabSession:
 
     actor: Session
     deltas: list[Delta] = attrs.field(factory=list)
+    retries: list[ModelRetrying] = attrs.field(factory=list)
     crashes: list[Exception] = attrs.field(factory=list)
+
+    def take(self, item: Delta | ModelRetrying) -> None:
+        """(the session) Something that no log keeps."""
+        if isinstance(item, Delta):
+            self.deltas.append(item)
+        else:
+            self.retries.append(item)
 
     @property
     def log(self) -> EventLog:
@@ -221,7 +236,7 @@ class Lab:
         """
         opened = SessionOpened(root=id, **opening) if fresh else None
         session = LabSession(Session(self.stage, id, opened))
-        session.actor.deltas = (session.deltas.append,)
+        session.actor.deltas = (session.take,)
         self.sessions[id] = session
         self.stage.nursery.start_soon(self._live, session, restarts_max)
         await session.wait_idle() if not fresh else await trio.lowlevel.checkpoint()
@@ -278,8 +293,12 @@ async def open_lab(
     limits: Limits | None = None,
     store: Store | None = None,
     wall: FakeWall | None = None,
+    price: Price | None = None,
 ) -> AsyncIterator[Lab]:
-    """A lab for the length of the block; leaving it stops the sessions and checks their logs."""
+    """A lab for the length of the block; leaving it stops the sessions and checks their logs.
+
+    `price` is what the tokens of its model cost.
+    """
     events: list[Event] = []
     notices: list[Notice] = []
     answering = model or ScriptedModel()
@@ -294,6 +313,7 @@ async def open_lab(
             nursery=nursery,
             ask_host=_no_host,
             resolve=lambda name: answering,
+            price_of=lambda name: price,
             tools=catalogue,
             plugins=tuple(plugins),
             hooks=(*(hook for plugin in plugins for hook in plugin.hooks), *hooks),

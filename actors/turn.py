@@ -6,68 +6,58 @@ import attrs
 import trio
 
 from callboard.actors import hooks
-from callboard.actors.books import FOUND, HISTORY, MODE, OPENED, QUEUE, TURN, Queue
+from callboard.actors.books import FILLED, FOUND, HISTORY, MODE, QUEUE, TURN, Queue
 from callboard.actors.claim import first_claim, goes_on, later_claim
+from callboard.actors.compact import Shrinking
+from callboard.actors.compaction import filled, limit_tokens, tokens_of_text, window_of
 from callboard.actors.dispatch import Batch
 from callboard.actors.errors import ModelError
-from callboard.actors.events import (
-    Cause,
-    Event,
-    MessagesClaimed,
-    ModelFailed,
-    ModelSaid,
-    NoteAdded,
-    StepEnded,
-    StepStarted,
-)
+from callboard.actors.events import Cause, Event, MessagesClaimed, ModelSaid, NoteAdded, StepEnded, StepStarted
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
 from callboard.actors.hooks import hook_notes
-from callboard.actors.intake import provider_label, take
-from callboard.actors.model import Model, Prompt, Reply
+from callboard.actors.model import Prompt, Reply
 from callboard.actors.notices import Delta
 from callboard.actors.plugin import Enter, Reject
 from callboard.actors.receipts import clean_text
-from callboard.actors.results import describe
-from callboard.actors.tasks import Task
 from callboard.actors.view import CallView
 
-RETRIES_MAX = 2
-RETRY_FIRST_S = 0.5
-RETRY_MAX_S = 30.0
+STILL_TOO_LARGE = "the prompt does not fit the model's window, not even after a compaction: {error}"
 
 
-class Regular(Task):
+class Regular(Shrinking):
     """Steps: claim input, ask the model, run its calls, as long as something is owed."""
 
     def prepare(self) -> None:
-        """Look up who answers, and under which instructions."""
-        opened = self._log[OPENED]
-        self._path = "/root" if opened is None else opened.path
-        self._system = (opened.system if opened is not None else None) or ""
-        self._model_name = opened.model if opened is not None else None
-        self._model: Model | None = None
-        self._said: list[str] = []  # streamed by the request that is under way
+        """What a turn remembers from one step to the next."""
+        super().prepare()
         self._ids: set[str] = set()
         self._batch: Batch | None = None
-        self._model_s = 0.0
         self._notes: tuple[NoteAdded, ...] = ()  # of hooks, for the first step
         self._continued = 0  # how often stop hooks reopened the turn
         self._unsaid: ModelSaid | None = None  # goes on the log together with the first calls it asks for
+        self._limit_tokens: int | None = None  # a prompt this large is compacted first
+        self._full = False  # a compaction was tried and did not make enough room
 
     async def run(self) -> None:
         """(Trio) Step after step until nothing is owed."""
-        step = 0
-        while step < self._stage.limits.steps_max:
+        limits, step, bounded = self._stage.limits, 0, self._bounds()
+        while step < limits.steps_max:
             step += 1
+            if bounded and not await self._may_ask(step):
+                return
             if not await self._enter(step):
                 return
-            begun_s, batch = self._stage.now_s(), None
-            reply = await self._ask_model(step)
+            begun_s, batch, self._away_s = self._stage.now_s(), None, 0.0
+            answer = await self._ask(self._prompt(step), self._say, self._ids, f"t{self._turn}s{step}")
+            reply = answer if isinstance(answer, Reply) else await self._once_more(answer, step)
             if reply is None:
                 return
+            self._hear(reply)
             if reply.calls:
                 batch = self._batch = Batch(self._scene, reply.calls, self._path, self._unsaid, self._ids)
                 self._unsaid = None
+                if self._window.cause is not None:
+                    break  # the reply was one too many, and nothing of it runs
                 self._error = await batch.run()
             self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
             if self._error is not None:
@@ -75,8 +65,71 @@ class Regular(Task):
             goes = reply.calls or reply.more or goes_on(self._log[QUEUE])
             if not goes and not (self._stage.slots.on_stop and await self._reopened()):
                 return
-        self.abort("budget")
+        else:
+            self.out_of(f"steps_max: the turn has made {step} steps")
         await trio.lowlevel.checkpoint()
+
+    def _bounds(self) -> bool:
+        """Find out how much the model can read; whether that, or what may be spent, has a bound."""
+        limits = self._stage.limits
+        self._limit_tokens = limit_tokens(limits.compact_tokens_max, window_of(self._found(), limits.context_window))
+        return self._capped or self._limit_tokens is not None
+
+    async def _may_ask(self, step: int) -> bool:
+        """Whether something is left to spend and the window has room, if need be after a compaction.
+
+        If not, the first step's input enters history all the same: it was heard, and is not offered to another turn.
+        """
+        spent = self._overspent(asking=True)
+        if spent is None and await self._makes_room(step):
+            spent = self._overspent(asking=True)
+            if spent is None:
+                return True
+        if step == 1:
+            claimed = first_claim(self._log[QUEUE], self._start)
+            self._claim(claimed, claimed)
+        if spent is not None:
+            self.out_of(spent)
+            await trio.lowlevel.checkpoint()
+        return False
+
+    async def _makes_room(self, step: int) -> bool:
+        """Compact before a step that would overflow the window; False when that failed."""
+        limit = self._limit_tokens
+        if limit is None or self._full or not self._log[HISTORY].messages or self._filled(step) < limit:
+            return True
+        if not await self._compact(step, automatic=True):
+            return False
+        self._full = self._filled(step) >= limit  # more of it would not help
+        return True
+
+    def _filled(self, step: int) -> int:
+        """The tokens of the step's request with what it will claim."""
+        log, queue = self._log, self._log[QUEUE]
+        offered = first_claim(queue, self._start) if step == 1 else later_claim(queue)
+        prompt = Prompt(
+            log.session, self._turn, step, self._system, log[HISTORY].messages, self._stage.specs_for(log[FOUND])
+        )
+        return filled(prompt, log[FILLED]) + sum(tokens_of_text(message.text) for message in offered)
+
+    async def _once_more(self, error: ModelError, step: int) -> Reply | None:
+        """After an error: when the prompt was too large, compact and ask once more; None when that ends the turn."""
+        if error.kind != "overflow":
+            return None
+        self._fail(error, again=True)
+        if not await self._compact(step, automatic=True):
+            return None
+        spent = self._overspent(asking=True)
+        if spent is not None:
+            self.out_of(spent)
+            await trio.lowlevel.checkpoint()
+            return None
+        answer = await self._ask(self._prompt(step), self._say, self._ids, f"t{self._turn}s{step}")
+        if isinstance(answer, Reply):
+            return answer
+        if answer.kind == "overflow":
+            self._fail(ModelError(STILL_TOO_LARGE.format(error=answer)), again=False)
+        return None
 
     async def _enter(self, step: int) -> bool:
         """Claim input and open the step; False when a plugin refused it or there is nothing to do."""
@@ -172,69 +225,32 @@ class Regular(Task):
         messages = self._log[HISTORY].messages
         return Prompt(self._log.session, self._turn, step, system, messages, self._stage.specs_for(self._log[FOUND]))
 
-    async def _ask_model(self, step: int) -> Reply | None:
-        """One answer on the log, or None after an error that ends the turn."""
-        prompt, tries, prefix = self._prompt(step), 0, f"t{self._turn}s{step}"
-        while True:
-            self._said, begun_s = [], self._stage.now_s()
-            try:
-                model = self._model = self._model or self._stage.resolve(self._model_name)
-                reply = take(await model.reply(prompt, self._say), self._ids, prefix)
-            except ModelError as error:
-                failed = error
-            except (Exception, SystemExit) as error:  # a model is foreign code; what it raises is a failed request
-                failed = ModelError(describe(error))
-            else:
-                self._hear(reply, self._stage.now_s() - begun_s)
-                return reply
-            tries += 1
-            again = failed.retryable and tries <= RETRIES_MAX
-            self._fail(failed, self._stage.now_s() - begun_s, again=again)
-            if not again:
-                return None
-            advised_s = failed.retry_after_s or 0.0
-            await trio.sleep(min(RETRY_MAX_S, max(advised_s, RETRY_FIRST_S * 2 ** (tries - 1))))
-
-    def _provider(self) -> str:
-        return "other" if self._model is None else provider_label(self._model.provider)
-
-    def _hear(self, reply: Reply, seconds: float) -> None:
+    def _hear(self, reply: Reply) -> None:
         self._first_token()
-        self._model_s = seconds
-        usage, provider = reply.usage, self._provider()
-        assert usage is not None
-        calls = tuple(reply.calls)
-        said = ModelSaid(reply.text, calls, False, usage, seconds, provider, reply.truncated)  # noqa: FBT003 - a field
+        calls, usage, provider = tuple(reply.calls), self._cost(reply), self._provider()
+        said = ModelSaid(reply.text, calls, False, usage, self._model_s, provider, reply.truncated)  # noqa: FBT003 - a field
         self._said = []
-        if calls and not self._stage.slots.before_tool:
+        if calls and not (self._stage.slots.before_tool or self._capped):
             self._unsaid = said  # nobody looks in between, so one write carries it and its calls
-        else:
-            self._log.append(said)
-            self._log.nudge()
-
-    def _fail(self, error: ModelError, seconds: float, *, again: bool) -> None:
-        text = clean_text(str(error))
-        if not again:
-            self._keep_partial()
-            self._error = text
-        self._log.append(ModelFailed(text, again, seconds, self._provider()))
+            return
+        self._log.append(said)
+        self._log.nudge()
+        spent = self._overspent(asking=False)
+        if spent is not None:
+            self.out_of(spent)
 
     def _say(self, piece: str) -> None:
         loose: Any = piece
         if not isinstance(loose, str):
             raise ModelError(f"the model said {type(loose).__name__}, not text.")
+        if not piece:  # a sign of life
+            return
         self._first_token()
         self._said.append(piece)
         self._scene.on_delta(Delta(self._log.session, self._turn, "text", piece))
 
-    def _keep_partial(self) -> None:
-        text = clean_text("".join(self._said))
-        self._said = []
-        if text and self._stage.limits.keep_partial_text:
-            self._log.append(ModelSaid(text, interrupted=True, provider=self._provider()))
-
     def _end_step(self, step: int, begun_s: float, tools_s: float) -> None:
-        overhead_s = max(0.0, self._stage.now_s() - begun_s - self._model_s - tools_s)
+        overhead_s = max(0.0, self._stage.now_s() - begun_s - self._away_s - tools_s)
         self._over = StepEnded(self._turn, step, overhead_s)
         self._batch = None
 

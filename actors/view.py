@@ -13,7 +13,7 @@ from callboard.actors.events import Event
 from callboard.actors.fold import Projection
 from callboard.actors.host import Beside
 from callboard.actors.messages import Refused
-from callboard.actors.notices import Delta
+from callboard.actors.notices import Delta, ModelRetrying
 from callboard.actors.plugin import Closable, ToolResult
 from callboard.actors.stage import SpawnRequest, Stage
 from callboard.actors.tool import Tool
@@ -29,7 +29,7 @@ class Scene:
 
     __slots__ = ("belongings", "besides", "epoch", "fresh", "log", "on_delta", "stage", "window")
 
-    def __init__(self, log: EventLog, stage: Stage, on_delta: Callable[[Delta], None]) -> None:
+    def __init__(self, log: EventLog, stage: Stage, on_delta: Callable[[Delta | ModelRetrying], None]) -> None:
         self.log, self.stage, self.on_delta = log, stage, on_delta
         self.window: AbortWindow | None = None
         self.fresh = False

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from callboard import __version__
 from callboard.actors.events import (
     CORE_EVENTS,
+    Compacted,
     ControlCallEnded,
     Event,
     ModelFailed,
@@ -244,7 +245,10 @@ def _models(shelf: Shelf) -> dict[type[Event], Counting]:
     cost = shelf.counter("model_cost_usd_total", "Price of model requests in US dollars.", of.PROVIDER)
 
     def model_said(event: ModelSaid, turn: TurnId) -> None:
-        key = event.provider, _result(event)
+        answered(event, _result(event), turn)
+
+    def answered(event: ModelSaid | Compacted, result: str, turn: TurnId) -> None:
+        key = event.provider, result
         requests[key].inc()
         seconds[key].observe(event.seconds, turn)
         usage, provider = event.usage, event.provider
@@ -264,7 +268,10 @@ def _models(shelf: Shelf) -> dict[type[Event], Counting]:
         requests[key].inc()
         seconds[key].observe(event.seconds, turn)
 
-    return {ModelSaid: model_said, ModelFailed: model_failed}
+    def compacted(event: Compacted, turn: TurnId) -> None:
+        answered(event, "completed", turn)
+
+    return {ModelSaid: model_said, ModelFailed: model_failed, Compacted: compacted}
 
 
 def _children(shelf: Shelf) -> dict[type[Event], Counting]:

@@ -1,13 +1,14 @@
 """What one runtime is made of: plugins, tools and hooks put together, checked, and cut by the configuration."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
 import attrs
 
 from callboard.actors.books import BUILT_IN
+from callboard.actors.budget import Price
 from callboard.actors.codec import Codec
 from callboard.actors.errors import UsageError
 from callboard.actors.events import Event
@@ -22,6 +23,7 @@ from callboard.plugins.search import tool_search
 from callboard.plugins.todo import todo_plugin
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.hooks.commands import command_hooks
+from callboard.runtime.models import ModelNames
 from callboard.runtime.spawn import TreeLimits
 
 LOGGER = logging.getLogger("callboard")
@@ -159,7 +161,26 @@ def limits_of(config: RuntimeConfig, steps_max: int = 0) -> Limits:
         keep_partial_text=bounds.keep_partial_text,
         interrupt_message=agents.interrupt_message,
         marker_role=agents.marker_role,
+        retries_max=config.model.retries_max,
+        idle_timeout_s=config.model.idle_timeout_s,
+        context_window=config.model.context_window,
+        compact_tokens_max=config.model.compact_tokens_max,
+        tokens_max=config.budget.tokens_max,
+        cost_usd_max=config.budget.cost_usd_max,
     )
+
+
+def prices_of(config: RuntimeConfig, models: ModelNames) -> Callable[[str | None], Price | None]:
+    """What the tokens of a model cost: by its name, else by its provider; None where no price is given."""
+    prices = {name: Price(**attrs.asdict(price)) for name, price in config.prices.items()}
+
+    def price_of(name: str | None) -> Price | None:
+        if not prices:
+            return None
+        known = models.default_name if name is None else name
+        return prices.get(known) or prices.get(known.partition(":")[0])
+
+    return price_of
 
 
 def tree_limits_of(config: RuntimeConfig, agents_max: int = 0) -> TreeLimits:

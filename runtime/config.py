@@ -4,7 +4,6 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args, get_origin
@@ -66,9 +65,43 @@ class Bounds:
 
 @attrs.frozen(kw_only=True)
 class ModelConfig:
-    """[model]: which model answers; `scripted:demo` or `replay:FILE`."""
+    """[model]: which model answers, `scripted:demo` or `replay:FILE`, and what it is given.
+
+    `context_window` (tokens) and `idle_timeout_s` take the place of what the model says of itself. History is compacted
+    at 90 % of the window, or at `compact_tokens_max` when that is less. A request is made at most `retries_max` times
+    more.
+    """
 
     name: str | None = None
+    context_window: int | None = attrs.field(default=None, validator=_at_least(1))
+    compact_tokens_max: int | None = attrs.field(default=None, validator=_at_least(1))
+    idle_timeout_s: float | None = attrs.field(default=None, validator=_at_least(0.001))
+    retries_max: int = attrs.field(default=2, validator=_at_least(0))
+
+
+@attrs.frozen(kw_only=True)
+class Budget:
+    """[budget]: what a session may use, in tokens and in US dollars; what is used up aborts its turn.
+
+    The session stays, and goes on where it is opened with more. Dollars need a provider that tells them, or `[prices]`.
+    """
+
+    tokens_max: int | None = attrs.field(default=None, validator=_at_least(0))
+    cost_usd_max: float | None = attrs.field(default=None, validator=_at_least(0.0))
+
+
+@attrs.frozen(kw_only=True)
+class PriceConfig:
+    """[prices."provider:model"]: US dollars for a million tokens, used where the provider tells no price.
+
+    `cached` input costs as much as `input`, and `reasoning` as much as `output`, unless it is given. A table named by
+    the provider alone is for its models that have none.
+    """
+
+    input: float = attrs.field(default=0.0, validator=_at_least(0.0))
+    cached: float | None = attrs.field(default=None, validator=_at_least(0.0))
+    output: float = attrs.field(default=0.0, validator=_at_least(0.0))
+    reasoning: float | None = attrs.field(default=None, validator=_at_least(0.0))
 
 
 @attrs.frozen(kw_only=True)
@@ -194,6 +227,8 @@ class RuntimeConfig:
     hooks: Mapping[str, HookConfig] = NOTHING
     plugins: Plugins = attrs.field(factory=Plugins)
     metrics: Metrics = attrs.field(factory=Metrics)
+    budget: Budget = attrs.field(factory=Budget)
+    prices: Mapping[str, PriceConfig] = NOTHING
 
 
 def load_config(path: str | Path) -> RuntimeConfig:
@@ -230,8 +265,8 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook_factory(attrs.has, lambda kind: _checking(converter, kind))
     for kind in (bool, int, float, str):
         converter.register_structure_hook(kind, _exactly(kind))
-    for named in (ToolConfig, HookConfig):
-        converter.register_structure_hook_func(partial(_is_named, named), _named(converter, named))
+    for named in (ToolConfig, HookConfig, PriceConfig):
+        converter.register_structure_hook_func(_is_named(named), _each_named(converter, named))
     converter.register_structure_hook_func(_is_literal, _one_of)
     converter.register_structure_hook_func(_is_optional, lambda value, kind: _optional(converter, value, kind))
     return converter
@@ -294,13 +329,15 @@ def _optional(converter: cattrs.Converter, value: Any, kind: Any) -> Any:
     return None if value is None else converter.structure(value, inner)
 
 
-def _is_named(named: type, kind: Any) -> bool:
-    return bool(kind == Mapping[str, named])  # type: ignore[valid-type]
+def _is_named(kind: type) -> Any:
+    return lambda asked: asked == Mapping[str, kind]  # type: ignore[valid-type]
 
 
-def _named(converter: cattrs.Converter, named: type) -> Any:
+def _each_named(converter: cattrs.Converter, kind: type) -> Any:
+    """A table of tables, each under a name of its own."""
+
     def hook(value: Any, _: Any) -> Mapping[str, Any]:
-        found: dict[str, Any] = converter.structure(_table(value), dict[str, named])  # type: ignore[valid-type]
+        found: dict[str, Any] = converter.structure(_table(value), dict[str, kind])  # type: ignore[valid-type]
         return MappingProxyType(found)
 
     return hook

@@ -18,7 +18,7 @@ from callboard.actors.store import Store
 from callboard.metrics.collector import Collector, Snapshot
 from callboard.metrics.recorder import Recorder
 from callboard.metrics.render import Exposition
-from callboard.runtime.assembly import Assembly, limits_of
+from callboard.runtime.assembly import Assembly, limits_of, prices_of
 from callboard.runtime.clock import Wall, steady_s
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.crossing import Outcome
@@ -124,6 +124,7 @@ class Ground:
                 on_notice=self.notice,
                 on_due=self._on_due,
                 on_interrupt=self._keyboard_interrupt,
+                price_of=prices_of(parts.config, parts.models),
                 folder=parts.folder,
                 can_drop=await usable(),
             )

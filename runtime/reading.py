@@ -14,6 +14,7 @@ from callboard.actors.notices import (
     Delta,
     DurabilityDelayed,
     Lagged,
+    ModelRetrying,
     Notice,
     Resync,
     StoreFailed,
@@ -26,7 +27,7 @@ from callboard.runtime.waiting import Latch, in_thread
 QUEUE_MAX = 1_024  # events a reader may be behind before it is sent back to the log
 PAGE_MAX = 500
 
-Transient: TypeAlias = Delta | DurabilityDelayed | StoreFailed
+Transient: TypeAlias = Delta | ModelRetrying | DurabilityDelayed | StoreFailed
 Item: TypeAlias = Envelope | Transient | Lagged | Resync
 
 
@@ -121,7 +122,7 @@ class Reading:
             self._next_live = envelope.seq + 1
         self._wake.set()
 
-    def take_delta(self, delta: Delta) -> None:
+    def take_delta(self, delta: Delta | ModelRetrying) -> None:
         """(the session) A piece of something; left out when this reader is behind."""
         if self._lagged_to is None and len(self._queue) < self._queue_max:
             self._queue.append(delta)
@@ -254,7 +255,7 @@ class _Tap:
         if reading is not None:
             reading.take(envelopes)
 
-    def take_delta(self, delta: Delta) -> None:
+    def take_delta(self, delta: Delta | ModelRetrying) -> None:
         reading = self._reading()
         if reading is not None:
             reading.take_delta(delta)

@@ -292,7 +292,7 @@ def child_status(ended: TurnEnded) -> tuple[ChildStatus, str]:
     if ended.cause == "shutdown":
         return "stopped", ended.last_message or ""
     if ended.reason in ("aborted", "interrupted"):
-        return "interrupted", ended.last_message or ""
+        return "interrupted", ended.error or ended.last_message or ""  # the error says which budget is used up
     if ended.error is not None:
         return "failed", ended.error
     return "completed", ended.last_message or ""

@@ -18,7 +18,7 @@ from callboard.actors.events import (
     TurnStarted,
 )
 from callboard.actors.facts import ChildSpawned, PlanUpdated, Todo, TodosWritten
-from callboard.actors.notices import Delta
+from callboard.actors.notices import Delta, ModelRetrying
 from callboard.plugins.plan import Plan
 from callboard.runtime.doors.story import call_text, one_line
 from callboard.runtime.reading import Item
@@ -92,6 +92,8 @@ class Picture:
                 show(self, self._agent(item.session), item.event, item.at_ms)
         elif isinstance(item, Delta):
             self._grow(self._agent(item.session), item)
+        elif isinstance(item, ModelRetrying):
+            self._agent(item.session).saying = ""  # it is said once more
 
     def _agent(self, session: str) -> Agent:
         agent = self.agents.get(session)

@@ -11,6 +11,7 @@ from rich.text import Text
 from callboard.actors.events import (
     AbortRequested,
     CallReceipt,
+    Compacted,
     Envelope,
     Event,
     HookFailed,
@@ -194,6 +195,10 @@ class Story:
     def _mode(self, mode: PlanModeSet, session: str, room: int) -> Iterator[Text]:
         yield _fit(Text(f"plan mode is {'on' if mode.active else 'off'}", "cyan"), room)
 
+    def _compacted(self, compacted: Compacted, session: str, room: int) -> Iterator[Text]:
+        why = "by itself, before it outgrew the model's window" if compacted.automatic else "as it was asked to be"
+        yield from paragraphs(f"the history was compacted {why}; repeated often, details get lost", room, "dim", "")
+
     def _hook_failed(self, failed: HookFailed, session: str, room: int) -> Iterator[Text]:
         yield _fit(Text(f"hook {one_line(failed.hook)} failed: {one_line(failed.error)}", "yellow"), room)
 
@@ -217,6 +222,7 @@ TELL: Mapping[type[Event], Callable[..., Iterator[Text]]] = MappingProxyType(
         ChildEnded: Story._child_ended,
         AbortRequested: Story._aborting,
         TurnEnded: Story._turn_ended,
+        Compacted: Story._compacted,
         PlanModeSet: Story._mode,
         HookFailed: Story._hook_failed,
         HookWarned: Story._hook_warned,

@@ -4,7 +4,7 @@ from collections import Counter
 
 import attrs
 
-from callboard.actors.events import ControlCallEnded, Envelope, ModelSaid, ToolReturned, TurnEnded, Usage
+from callboard.actors.events import Compacted, ControlCallEnded, Envelope, ModelSaid, ToolReturned, TurnEnded, Usage
 from callboard.actors.facts import ChildSpawned
 from callboard.runtime.doors.story import seconds_text
 
@@ -33,6 +33,8 @@ class Tally:
             case ModelSaid() as said:
                 self.replies += bool(said.text or said.calls)
                 self.usage = self.usage.plus(said.usage)
+            case Compacted() as compacted:
+                self.usage = self.usage.plus(compacted.usage)
             case ToolReturned() as returned:
                 self.calls[returned.receipt] += 1
             case ControlCallEnded() as ended if ended.outcome != "completed":

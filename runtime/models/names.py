@@ -30,12 +30,22 @@ class ModelNames:
 
     def __init__(self, default: Model | str | None) -> None:
         self._made: dict[str, Model] = {}
+        self._name = default if isinstance(default, str) else None
         self._default: Model = ScriptedModel() if default is None else self._make(default)
 
     @property
     def default(self) -> Model:
         """The model of sessions that name none."""
         return self._default
+
+    @property
+    def default_name(self) -> str:
+        """What it is called: by the name it was given, or PROVIDER:NAME, where a model object has a name."""
+        if self._name is not None:
+            return self._name
+        name = getattr(self._default, "name", None)
+        provider = str(self._default.provider)
+        return f"{provider}:{name}" if isinstance(name, str) and name else provider
 
     @property
     def tools(self) -> tuple[Tool, ...]:

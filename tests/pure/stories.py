@@ -11,6 +11,7 @@ from callboard.actors.events import (
     Call,
     Cause,
     CellCalled,
+    Compacted,
     Effect,
     Event,
     MessageQueued,
@@ -32,6 +33,7 @@ from callboard.actors.events import (
     TurnReason,
     TurnStarted,
     Usage,
+    UserText,
 )
 from callboard.actors.facts import ChildEnded, ChildSpawned, PlanModeRequested, PlanModeSet
 from callboard.actors.receipts import OUTCOMES
@@ -62,6 +64,9 @@ def legal(book: Book) -> list[st.SearchStrategy[Any]]:
         kinds, starts = st.sampled_from(get_args(TurnKind)), st.sampled_from(get_args(StartKind))
         return [*found, *[st.builds(TurnStarted, st.just(turn.number + 1), kinds, starts, st.integers(0, 9))] * 8]
     found.append(st.builds(AbortRequested, st.just(turn.number), st.sampled_from(get_args(Cause))))
+    if not turn.calls:
+        texts = st.lists(st.builds(UserText, TEXTS), max_size=2).map(tuple)
+        found.append(st.builds(Compacted, TEXTS, TEXTS, texts, st.builds(Usage, st.integers(0, 9))))
     if not turn.in_step:
         reasons = st.sampled_from(get_args(TurnReason))
         return [

@@ -6,6 +6,7 @@ from hypothesis import given
 from callboard.actors.books import (
     BUILT_IN,
     CHILDREN,
+    FILLED,
     HISTORY,
     MODE,
     OPENED,
@@ -25,6 +26,7 @@ from callboard.actors.events import (
     AbortRequested,
     Call,
     CallReceipt,
+    Compacted,
     Event,
     Message,
     MessageQueued,
@@ -42,6 +44,7 @@ from callboard.actors.events import (
     TurnEnded,
     TurnStarted,
     Usage,
+    UserText,
 )
 from callboard.actors.facts import ChildEnded, ChildSpawned, PlanModeRequested, PlanModeSet
 from callboard.actors.fold import Folds, Trail, replay
@@ -116,6 +119,13 @@ HISTORIES = {
     ),
     "notes by their role": ([NoteAdded("a"), NoteAdded("b", "user", "marker")], [Developer("a"), User("b", "marker")]),
     "no failed request": ([ModelFailed("no")], []),
+    "what a compaction keeps, and what was queued before it": (
+        [
+            *(MessageQueued("a", "x"), MessageQueued("b", "y"), MessagesClaimed(("a",)), ModelSaid("hi")),
+            *(Compacted("we met", "briefing: ", (UserText("x"), UserText("z", "steer"))), MessagesClaimed(("b",))),
+        ],
+        [User("x"), User("z", "steer"), User("briefing: we met", "notice"), User("y")],
+    ),
 }
 
 
@@ -179,6 +189,10 @@ TURNS: dict[str, tuple[tuple[Event, ...], Turn]] = {
         ),
         Turn(1, step=1, tool_calls=1, last_message="a", started_ms=5, usage=Usage(3)),
     ),
+    "a compaction is used up tokens": (
+        (*OPEN, ModelSaid("a", usage=Usage(3)), Compacted("so far", usage=Usage(4, output=1))),
+        Turn(1, open=True, step=1, in_step=True, last_message="a", started_ms=5, usage=Usage(7, output=1)),
+    ),
     "the next one begins anew": (
         (*OPEN, ModelSaid("a", usage=Usage(3)), StepEnded(1, 1), TurnEnded(1, "completed"), TurnStarted(2)),
         Turn(2, open=True),
@@ -236,6 +250,20 @@ def test_usage_is_the_sum_over_all_turns():
     assert Usage(2, 3, 4, 5, 0.75) == replay(USAGE, events)
     assert Usage(1).minus(Usage(3, 1)) == Usage(0)
     assert 4 == Usage(1, 2, 3, 4).total
+
+
+def test_usage_has_what_compactions_used():
+    """A compaction's tokens count like those of an answer."""
+    assert Usage(3, output=1) == replay(USAGE, (ModelSaid("", usage=Usage(1)), Compacted("", usage=Usage(2, output=1))))
+
+
+def test_filled_is_what_was_counted_last():
+    """The window holds what the last answer that was counted read and said, and nothing known after a compaction."""
+    counted, uncounted = ModelSaid("", usage=Usage(100, 50, 7, 3)), ModelSaid("")
+    assert (107, 107, 0, 0) == tuple(
+        replay(FILLED, events)
+        for events in ((counted,), (counted, uncounted), (uncounted,), (counted, Compacted("", usage=Usage(90))))
+    )
 
 
 MODES = {

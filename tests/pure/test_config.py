@@ -8,7 +8,7 @@ import pytest
 
 from callboard.actors.errors import ConfigError, UsageError
 from callboard.actors.tool import Exposure
-from callboard.runtime.config import TEXT_MAX_BYTES, RuntimeConfig, ToolConfig, config_of, load_config
+from callboard.runtime.config import TEXT_MAX_BYTES, PriceConfig, RuntimeConfig, ToolConfig, config_of, load_config
 
 EVERYTHING_WRONG = """
 zzz = 1
@@ -26,6 +26,10 @@ threads_abandoned_max = []
 [model]
 name = 3
 nam = "x"
+context_window = 0
+compact_tokens_max = 1.5
+idle_timeout_s = 0
+retries_max = -1
 [store]
 durability = "half"
 url = []
@@ -46,6 +50,12 @@ plan = 3
 [plugins.todo]
 allow_parallel_in_progress = 2
 [plugins.other]
+[budget]
+tokens_max = -1
+cost_usd_max = nan
+[prices]
+a = 1
+"openai:x" = { input = -1, output = "free", per = 3 }
 [metrics]
 port = 99999
 host = 1
@@ -64,6 +74,10 @@ MISTAKES = {
     "expected int, got list @ $.runtime.threads_abandoned_max",
     "expected str, got int @ $.model.name",
     "unknown key 'nam' @ $.model",
+    "context_window must be at least 1, got 0 @ $.model.context_window",
+    "expected int, got float @ $.model.compact_tokens_max",
+    "idle_timeout_s must be at least 0.001, got 0.0 @ $.model.idle_timeout_s",
+    "retries_max must be at least 0, got -1 @ $.model.retries_max",
     "expected one of 'full', 'normal', got 'half' @ $.store.durability",
     "expected str, got list @ $.store.url",
     "expected one of 'wake', 'queue', got [] @ $.agents.notify",
@@ -80,6 +94,12 @@ MISTAKES = {
     "expected a table, got int @ $.plugins.plan",
     "expected bool, got int @ $.plugins.todo.allow_parallel_in_progress",
     "unknown key 'other' @ $.plugins",
+    "tokens_max must be at least 0, got -1 @ $.budget.tokens_max",
+    "cost_usd_max must be at least 0, got nan @ $.budget.cost_usd_max",
+    "expected a table, got int @ $.prices['a']",
+    "input must be at least 0, got -1.0 @ $.prices['openai:x'].input",
+    "expected float, got str @ $.prices['openai:x'].output",
+    "unknown key 'per' @ $.prices['openai:x']",
     "port must be 0 to 65535, got 99999 @ $.metrics.port",
     "expected str, got int @ $.metrics.host",
 }
@@ -98,14 +118,23 @@ def test_every_mistake_at_once():
     assert sorted(MISTAKES) == sorted(found)
 
 
+NAMED: dict[str, type] = {"tools": ToolConfig, "prices": PriceConfig}  # tables of tables, by names of anything
+
+
 def leaves(kind: type, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """The paths of all settings that are no tables."""
     found: list[tuple[str, ...]] = []
     for field in attrs.fields(kind):
         inner: Any = field.type
         here = (*path, field.name)
-        found += leaves(inner, here) if attrs.has(inner) else [] if field.name in ("tools", "hooks") else [here]
-    return [*found, ("tools", "t", "enabled"), ("tools", "t", "exposure")] if not path else found
+        named = NAMED.get(field.name)
+        if field.name == "hooks":  # what a hook needs is in test_config_hooks.py
+            continue
+        if named is not None:
+            found += leaves(named, (*here, "t"))
+        else:
+            found += leaves(inner, here) if attrs.has(inner) else [here]
+    return found
 
 
 def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
@@ -131,13 +160,12 @@ def test_wrong_kind_at_every_setting(path, wrong):
 @pytest.mark.parametrize("path", leaves(RuntimeConfig), ids=".".join)
 def test_default_at_every_setting(path):
     """Each setting takes its own default."""
-    default: Any = ToolConfig() if path[0] == "tools" else RuntimeConfig()
-    for name in path[2:] if path[0] == "tools" else path:
+    named = path[0] in NAMED
+    default: Any = NAMED[path[0]]() if named else RuntimeConfig()
+    for name in path[2:] if named else path:
         default = getattr(default, name)
     config = config_of({} if default is None else nested(path, default))
-    assert config == (
-        config_of({"tools": {"t": {}}}) if path[0] == "tools" and default is not None else RuntimeConfig()
-    )
+    assert config == (config_of({path[0]: {"t": {}}}) if named and default is not None else RuntimeConfig())
 
 
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(RuntimeConfig)])

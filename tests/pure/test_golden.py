@@ -35,6 +35,8 @@ from callboard.plugins.todo import TODOS
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 DIGESTS = {
     "cells-1.jsonl": "30ab8e4fe45f80970882745693a28339b3f1534bc90b13120e3854f408af41ed",
+    "compacted-1.jsonl": "48e1de4b886b3e83548f61b990031a297d9fa69907c77d43fef76032ed9f5f88",
+    "compacted-1.state.json": "0eeea719e38b86e80a124a5d13f9711e8c5efc416b35babc6b55ceb6666ea5fa",
     "crash-1.jsonl": "aaaecab41a407366aeb490a7cd9bf18636eee3364be52fbd5bcaf8058bb01b12",
     "crash-1.repaired.jsonl": "7a09f28521f78e866ce69e95a9e0606011984e3492f958ba5446a080b29feaf8",
     "hooks-1.jsonl": "9612d690fecd56b128dcd56e79d264e5645f77de2a2b702eaefe220e2078add4",
@@ -121,10 +123,11 @@ def test_a_golden_log_keeps_every_promise(name):
     assert (list(range(len(lines))), turns) == ([line.seq for line in lines], [line.turn for line in lines])
 
 
-def test_a_golden_log_means_what_it_meant():
-    """Replayed to its end, the story gives the state that was recorded when it was written."""
-    expected = msgspec.json.decode((GOLDEN / "story-1.state.json").read_bytes())
-    assert expected == meaning(replayed("story-1.jsonl"))
+@pytest.mark.parametrize("name", [name.removesuffix(".state.json") for name in DIGESTS if name.endswith(".state.json")])
+def test_a_golden_log_means_what_it_meant(name):
+    """Replayed to its end, a log gives the state that was recorded when it was written."""
+    expected = msgspec.json.decode((GOLDEN / f"{name}.state.json").read_bytes())
+    assert expected == meaning(replayed(f"{name}.jsonl"))
 
 
 def test_a_golden_crash_is_repaired_as_it_was():

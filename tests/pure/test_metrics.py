@@ -52,6 +52,19 @@ COUNTED: tuple[tuple[core.Event, dict[str, float]], ...] = (
         },
     ),
     (
+        core.Compacted("short", usage=USAGE, seconds=2.0, provider="openai"),
+        {
+            "model_requests_total{provider=openai,result=completed}": 1,
+            "model_seconds_count{provider=openai,result=completed}": 1,
+            "model_seconds_sum{provider=openai,result=completed}": 2,
+            "model_tokens_total{provider=openai,token_type=input}": 100,
+            "model_tokens_total{provider=openai,token_type=cached}": 60,
+            "model_tokens_total{provider=openai,token_type=output}": 20,
+            "model_tokens_total{provider=openai,token_type=reasoning}": 5,
+            "model_cost_usd_total{provider=openai}": 0.25,
+        },
+    ),
+    (
         core.ModelFailed("busy", retryable=True, seconds=1.0, provider="anthropic"),
         {
             "model_requests_total{provider=anthropic,result=retryable}": 1,
@@ -161,6 +174,7 @@ NOTICES_COUNTED: tuple[tuple[notices.Notice, dict[str, float]], ...] = (
 )
 NOTICES_NOT_COUNTED: tuple[notices.Notice, ...] = (
     *(notices.Delta("s", 1, "text", "hi"), notices.Lagged(1, 2), notices.Resync(3)),
+    notices.ModelRetrying("s", 1, 1, 3, 0.5, "busy"),  # the event ModelFailed counts it
     *(notices.DurabilityDelayed("s", 1), notices.RuntimeLeft(("task",))),
     notices.ToolSkipped("grep", "mcp"),  # logged when the runtime starts
 )
