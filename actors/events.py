@@ -266,6 +266,8 @@ class AbortRequested(Event, frozen=True):
 class TurnEnded(Event, frozen=True):
     """The one end of a turn: why, what was said last, one receipt for each call, and what it used.
 
+    With the cause `budget`, `error` says which one is used up.
+
     `started_ms` and `ended_ms` are wall milliseconds UTC, `first_token_ms` milliseconds since the start; that,
     `abort_s` (seconds from request to closed books) and `ending` are None where there was none.
     """
