@@ -10,6 +10,7 @@ codec       events <-> bytes, envelopes <-> lines
 model       Prompt, Reply, the Model protocol
 fold        Projection, replay, and sequences that grow without copying
 calls       which calls of a turn have no result yet
+seen        two folds about verbs: used ids with their answers, and the user's own commands that run
 books       the built-in folds: queue, history, turn, usage, mode, children, found tools
 schema      one type, two uses: decoder and JSON schema
 tool        a function as a tool
@@ -50,12 +51,15 @@ ending      waits for the disk that holds the end of a turn
 alarm       one heap and one task for all that comes due
 mailbox     a bounded queue for one actor
 waiters     who wants to hear of which end
-answered    what a verb was answered by its id, so that it acts once
+answered    what a verb was answered under its id, so that it acts once
+checks      what callers hand to the verbs: texts, ids, schemas
 verbs       what each control verb writes and answers
+usershell   one command of the user's own, in a turn of its own or beside one
 opening     how a log begins, is read from the store, and is repaired
 ending      how the last events reach the disk, within a bound
 dues        when plugins want to be woken, and what they write between turns
 passivation  what keeps a resting session in memory, and what is kept of one that left it
+starts      which task begins next; one line for each kind of task
 slot        a session's one place, until its end is on the disk
 session     Session: mailbox, phase, one running task
 testing     scripted models, fakes, a lab, seeds: public
@@ -89,6 +93,7 @@ from callboard.actors.events import (
     HookFailed,
     HookWarned,
     Message,
+    MessageEdited,
     MessageQueued,
     MessagesClaimed,
     MessageWithdrawn,
@@ -98,6 +103,8 @@ from callboard.actors.events import (
     Policy,
     QueueParked,
     SessionOpened,
+    ShellEnded,
+    ShellStarted,
     StepEnded,
     StepStarted,
     ToolCalled,
@@ -105,6 +112,7 @@ from callboard.actors.events import (
     TurnEnded,
     TurnStarted,
     Usage,
+    VerbAnswered,
 )
 from callboard.actors.facts import (
     ChildEnded,
@@ -118,7 +126,17 @@ from callboard.actors.facts import (
     ToolsFound,
 )
 from callboard.actors.fold import Projection, replay
-from callboard.actors.messages import Accepted, Idle, Interrupting, ModeAnswer, Refused, Steered, Stopped, Withdrawn
+from callboard.actors.messages import (
+    Accepted,
+    Edited,
+    Idle,
+    Interrupting,
+    ModeAnswer,
+    Refused,
+    Steered,
+    Stopped,
+    Withdrawn,
+)
 from callboard.actors.model import Assistant, Developer, Model, Prompt, Reply, Result, User
 from callboard.actors.notices import (
     Delta,
@@ -174,6 +192,7 @@ __all__ = [
     "Delta",
     "Developer",
     "DurabilityDelayed",
+    "Edited",
     "Enter",
     "Envelope",
     "Event",
@@ -191,6 +210,7 @@ __all__ = [
     "LogError",
     "MailboxFull",
     "Message",
+    "MessageEdited",
     "MessageQueued",
     "MessageWithdrawn",
     "MessagesClaimed",
@@ -223,6 +243,8 @@ __all__ = [
     "SessionClosed",
     "SessionNotFound",
     "SessionOpened",
+    "ShellEnded",
+    "ShellStarted",
     "Steered",
     "StepEnded",
     "StepStarted",
@@ -243,6 +265,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "User",
+    "VerbAnswered",
     "View",
     "Warn",
     "Withdrawn",

@@ -1,39 +1,95 @@
-"""Answered: what a verb was answered by its id, so that the same verb sent twice acts once."""
+"""Answered: what a verb was answered under the id that its sender chose, so that the same verb sent twice acts once.
 
-from typing import TypeAlias, TypeVar
+Verbs that queue a message share their ids: one id is one message, whichever of them brings it again. Any other verb
+under an id that was used is `Refused("id_taken")`; an id under which a verb was refused is free for other verbs.
+"""
 
-from callboard.actors.messages import Answer, Interrupt, Steer
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeAlias
 
-A = TypeVar("A", bound=Answer)
-Named: TypeAlias = Interrupt | Steer
+import msgspec
 
-KEPT_MAX = 256  # ids of one session; the oldest is forgotten
+from callboard.actors.events import VerbAnswered
+from callboard.actors.messages import (
+    Accepted,
+    Answer,
+    Ask,
+    Compact,
+    Edit,
+    Edited,
+    Idle,
+    Inject,
+    Input,
+    Interrupt,
+    Interrupting,
+    Mail,
+    ModeAnswer,
+    Refused,
+    Replace,
+    ResumeQueue,
+    Review,
+    SetMode,
+    Shell,
+    Steer,
+    Steered,
+    StopOnce,
+    Stopped,
+    Submit,
+    SubmitOrSteer,
+    Withdraw,
+    Withdrawn,
+)
+from callboard.actors.seen import Seen
+
+Kept: TypeAlias = Accepted | Steered | Interrupting | Idle | Withdrawn | Edited | ModeAnswer | Stopped | Refused
+
+VERBS: Mapping[type[Ask], str] = MappingProxyType(
+    {
+        Submit: "submit",
+        Steer: "steer",
+        SubmitOrSteer: "submit_or_steer",
+        Replace: "replace",
+        Inject: "inject",
+        Mail: "mail",
+        Interrupt: "interrupt",
+        Withdraw: "withdraw",
+        Edit: "edit",
+        ResumeQueue: "resume_queue",
+        SetMode: "set_mode",
+        StopOnce: "stop",
+        Compact: "compact",
+        Review: "review",
+        Shell: "shell",
+    }
+)
+"""The verbs that take an id, by their message."""
 
 
-class Answered:
-    """Answers by the kind of verb and the id that its sender chose; nothing is held before the first."""
+def id_of(letter: Ask) -> str | None:
+    """The id that the sender gave this verb, None without one or for what is no verb."""
+    if type(letter) not in VERBS:
+        return None
+    given: str | None = getattr(letter, "verb_id" if isinstance(letter, Withdraw | Edit) else "id", None)
+    return given or None
 
-    __slots__ = ("_answers",)
 
-    def __init__(self) -> None:
-        self._answers: dict[tuple[type[Named], str], Answer] | None = None
+def answered(seen: Seen, letter: Ask) -> Kept | None:
+    """The answer this verb was given under its id, or that the id is taken; None for a new id, or none."""
+    id_ = id_of(letter)
+    if id_ is None:
+        return None
+    kept = seen.answers.get(f"{VERBS[type(letter)]} {id_}")
+    if kept is not None:
+        return msgspec.convert(kept, Kept)  # type: ignore[no-any-return]  # a union of answers
+    queued = seen.ids.get(id_)
+    if queued is not None and isinstance(letter, Input):
+        return Steered(*queued) if len(queued) == 1 else Accepted(*queued)
+    by = "a message" if queued is not None else seen.verbs.get(id_)
+    return None if by is None else Refused("id_taken", f"id {id_!r} was used for {by} before: choose another")
 
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return bool(self._answers)
 
-    def get(self, letter: Named) -> Answer | None:
-        """The answer this verb was given by its id, None for a new one or for no id."""
-        if letter.id is None or self._answers is None:
-            return None
-        return self._answers.get((type(letter), letter.id))
-
-    def keep(self, letter: Named, answer: A) -> A:
-        """Remember the answer, and give it back."""
-        if letter.id is not None:
-            if self._answers is None:
-                self._answers = {}
-            if len(self._answers) >= KEPT_MAX:
-                del self._answers[next(iter(self._answers))]
-            self._answers[type(letter), letter.id] = answer
-        return answer
+def record(letter: Ask, answer: Answer) -> tuple[VerbAnswered, ...]:
+    """The answer as the log keeps it; nothing without an id."""
+    id_ = id_of(letter)
+    return () if id_ is None else (VerbAnswered(id_, VERBS[type(letter)], msgspec.to_builtins(answer)),)

@@ -1,6 +1,6 @@
-"""The built-in folds: opening, queue, history, the open turn, usage, the window, mode, children, found tools, ids."""
+"""The built-in folds: opening, queue, history, the open turn, usage, the window, mode, children, found tools."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from callboard.actors.events import (
     CellCalled,
     Compacted,
     Message,
+    MessageEdited,
     MessageQueued,
     MessagesClaimed,
     MessageWithdrawn,
@@ -23,6 +24,7 @@ from callboard.actors.events import (
     StartKind,
     StepEnded,
     StepStarted,
+    TaskName,
     ToolCalled,
     ToolReturned,
     TurnEnded,
@@ -39,8 +41,9 @@ from callboard.actors.facts import (
     PlanModeSet,
     ToolsFound,
 )
-from callboard.actors.fold import Index, Projection, Trail, table
+from callboard.actors.fold import Projection, Trail, table
 from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
+from callboard.actors.seen import SEEN, SHELLS
 
 Queue: TypeAlias = tuple[Message, ...]
 
@@ -49,7 +52,15 @@ OPENED: Projection[SessionOpened | None] = table("opened", None, {SessionOpened:
 
 
 def _queue_grew(queue: Queue, event: MessageQueued) -> Queue:
-    return (*queue, Message(event.id, event.text, event.source, event.wake))
+    message = Message(event.id, event.text, event.source, event.wake, schema=event.schema, task=event.task)
+    if not event.task:
+        return (*queue, message)
+    ahead = sum(bool(other.returned or other.task) for other in queue)  # they stand together at the front
+    return (*queue[:ahead], message, *queue[ahead:])
+
+
+def _queue_edited(queue: Queue, event: MessageEdited) -> Queue:
+    return tuple(replace(message, text=event.text) if message.id == event.id else message for message in queue)
 
 
 def _queue_lost(queue: Queue, event: MessageWithdrawn) -> Queue:
@@ -77,12 +88,13 @@ QUEUE: Projection[Queue] = table(
     (),
     {
         MessageQueued: _queue_grew,
+        MessageEdited: _queue_edited,
         MessageWithdrawn: _queue_lost,
         MessagesClaimed: _queue_claimed,
         TurnEnded: _queue_returned,
     },
 )
-"""The input that waits: first what came back from a turn that was cut off, then the oldest."""
+"""The input that waits: what came back from a turn that was cut off, what starts a task, then the oldest."""
 
 
 PARKED: Projection[bool] = table("parked", zero=False, cases={QueueParked: lambda _, event: event.parked})
@@ -117,6 +129,10 @@ def _grew(state: History, event: MessageQueued) -> History:
     return History(state.messages, _queue_grew(state.queue, event))
 
 
+def _edited(state: History, event: MessageEdited) -> History:
+    return History(state.messages, _queue_edited(state.queue, event))
+
+
 def _lost(state: History, event: MessageWithdrawn) -> History:
     return History(state.messages, _queue_lost(state.queue, event))
 
@@ -149,6 +165,7 @@ HISTORY: Projection[History] = table(
         ModelSaid: _said,
         NoteAdded: _noted,
         MessageQueued: _grew,
+        MessageEdited: _edited,
         MessageWithdrawn: _lost,
         MessagesClaimed: _claimed,
         TurnEnded: _over,
@@ -180,6 +197,8 @@ class Turn(Value, frozen=True):
     truncated: bool = False
     started_ms: int = 0
     usage: Usage = Usage()
+    schema: Any = None
+    task: TaskName = ""
 
     @property
     def receipts(self) -> tuple[CallReceipt, ...]:
@@ -196,7 +215,8 @@ class Turn(Value, frozen=True):
 
 
 def _turn_started(_: Turn, event: TurnStarted) -> Turn:
-    return Turn(event.turn, open=True, kind=event.kind, start=event.start, started_ms=event.started_ms)
+    kind, start, at_ms, schema, task = event.kind, event.start, event.started_ms, event.schema, event.task
+    return Turn(event.turn, open=True, kind=kind, start=start, started_ms=at_ms, schema=schema, task=task)
 
 
 def _turn_ended(state: Turn, _: TurnEnded) -> Turn:
@@ -253,7 +273,8 @@ def _call_ended(state: Turn, event: ToolReturned) -> Turn:
 
 
 def _heard(state: Turn, event: MessageQueued) -> Turn:
-    spoken = state.open and state.cause is not None and event.source in ("user", "steer")
+    speaks = event.source in ("user", "steer") and event.task in ("", "replace")
+    spoken = speaks and state.open and state.cause is not None
     return replace(state, spoken=True) if spoken else state
 
 
@@ -360,27 +381,6 @@ FOUND: Projection[tuple[str, ...]] = table("found", (), {ToolsFound: _found})
 """The deferred tools that were found, in that order."""
 
 
-class Seen(Value, frozen=True):
-    """Ids that senders chose, each with its answer; and how many messages were ever queued.
-
-    The answer is (seq, turn), or (turn,) to what was steered into that turn.
-    """
-
-    ids: Index[tuple[int, int | None] | tuple[int]] = msgspec.field(default_factory=Index)
-    count: int = 0
-
-
-def _seen(state: Seen, event: MessageQueued) -> Seen:
-    if not event.given:
-        return Seen(state.ids, state.count + 1)
-    if event.source == "steer" and event.turn is not None:
-        return Seen(state.ids.plus(event.id, (event.turn,)), state.count + 1)
-    return Seen(state.ids.plus(event.id, (event.seq, event.turn)), state.count + 1)
-
-
-SEEN: Projection[Seen] = table("seen", Seen(), {MessageQueued: _seen})
-
-
 BUILT_IN: tuple[Projection[object], ...] = (
     OPENED,
     QUEUE,
@@ -393,4 +393,5 @@ BUILT_IN: tuple[Projection[object], ...] = (
     CHILDREN,
     SEEN,
     FOUND,
+    SHELLS,
 )  # type: ignore[assignment]  # a tuple of projections of many states

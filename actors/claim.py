@@ -5,12 +5,17 @@ from typing import Literal, TypeAlias
 from callboard.actors.books import Queue
 from callboard.actors.events import Message, StartKind
 
-Owner: TypeAlias = Literal["user", "automatic", "joins"]
+Owner: TypeAlias = Literal["user", "automatic", "joins", "task"]
 USERS = ("user", "steer")  # sources that count as the user
 
 
 def owner_of(message: Message) -> Owner:
-    """Who starts a turn with it: a user message, an automatic one, or none because it joins a turn that runs."""
+    """Who starts a turn with it: a user message, an automatic one, or none because it joins a turn that runs.
+
+    What asks for a task of another kind belongs to that task.
+    """
+    if message.task not in ("", "replace"):
+        return "task"
     if message.source == "user":
         return "user"
     if message.source in ("schedule", "goal"):
@@ -24,7 +29,9 @@ def next_start(queue: Queue, *, parked: bool, plan_mode: bool) -> StartKind | No
     What the user said first, steered input that no step took included, unless the queue is parked; else, and never in
     Plan mode, a reminder, a goal round, or joining input. What does not wake starts nothing.
     """
-    waking = [message for message in queue if message.wake]
+    waking = [
+        message for message in queue if message.wake and message.source != "shell" and owner_of(message) != "task"
+    ]
     if not parked and any(message.source in USERS for message in waking):
         return "user"
     if not plan_mode and any(message.source not in USERS for message in waking):
@@ -32,14 +39,31 @@ def next_start(queue: Queue, *, parked: bool, plan_mode: bool) -> StartKind | No
     return None
 
 
+def next_task(queue: Queue, *, parked: bool) -> Message | None:
+    """What asks for a task of another kind, when its turn has come; a queue that is parked does not stop it."""
+    for message in queue:
+        if message.task == "replace" and not parked:
+            return None
+        if owner_of(message) == "task":
+            return message
+    return None
+
+
+def starters(queue: Queue, start: StartKind) -> Queue:
+    """What starts a turn: the oldest message of its kind; before that what replaced the turn before, all of it."""
+    replacing = tuple(message for message in queue if message.task == "replace")
+    if start == "user" and replacing:
+        return replacing
+    return next(((message,) for message in queue if owner_of(message) == start), ())
+
+
 def first_claim(queue: Queue, start: StartKind) -> Queue:
-    """What the first step of a turn takes: all joining input, and the one message that started it, in queue order.
+    """What the first step of a turn takes: all joining input, and what started it, in queue order.
 
     What came back from a turn that was cut off waits for the user: no automatic turn takes it.
     """
-    starter = next((message for message in queue if owner_of(message) == start), None)
-    back = start != "automatic"
-    return tuple(message for message in queue if message is starter or _joins(message) or (back and message.returned))
+    first, back = starters(queue, start), start != "automatic"
+    return tuple(message for message in queue if message in first or _joins(message) or (back and message.returned))
 
 
 def later_claim(queue: Queue) -> Queue:
@@ -47,9 +71,13 @@ def later_claim(queue: Queue) -> Queue:
     return tuple(message for message in queue if _joins(message))
 
 
-def left_over(queue: Queue) -> Queue:
-    """What was steered into a turn that ended without another step: it is recorded all the same."""
-    return tuple(message for message in queue if message.source == "steer" and not message.returned)
+def left_over(queue: Queue, *, aborted: bool = False) -> Queue:
+    """What a turn that ended without another step did not take, and is recorded all the same.
+
+    What was steered into it, unless it was cut off, and what commands of the user's own printed beside it.
+    """
+    sources = ("shell",) if aborted else ("steer", "shell")
+    return tuple(message for message in queue if message.source in sources and not message.returned)
 
 
 def goes_on(queue: Queue) -> bool:

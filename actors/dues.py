@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from callboard.actors.books import QUEUE, SEEN
+from callboard.actors.books import QUEUE
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, MessageQueued
 from callboard.actors.plugin import Alarm
+from callboard.actors.seen import SEEN
 from callboard.actors.view import CallView, Scene
 
 

@@ -16,6 +16,8 @@ TurnReason: TypeAlias = Literal["completed", "aborted", "blocked", "interrupted"
 Effect: TypeAlias = Literal["none", "idempotent", "once"]
 Ending: TypeAlias = Literal["graceful", "cancelled", "abandoned"]
 Role: TypeAlias = Literal["user", "developer"]
+TaskName: TypeAlias = Literal["", "replace", "compact", "review", "shell"]
+ShellEnding: TypeAlias = Literal["exited", "timed_out", "interrupted", "failed"]
 
 
 def kind_of(name: str) -> str:
@@ -88,7 +90,8 @@ class Call(Value, frozen=True):
 class Message(Value, frozen=True):
     """One input to a session; `source` is user, steer, schedule, goal, agent:PATH, notice, marker or shell.
 
-    `returned` marks what was steered into a turn that was cut off before it took it.
+    `returned` marks what was steered into a turn that was cut off before it took it. `task` names what it starts before
+    all other input: a turn with this text (`replace`), or a task of another kind. `schema` is that of the final answer.
     """
 
     id: str
@@ -96,6 +99,8 @@ class Message(Value, frozen=True):
     source: str = "user"
     wake: bool = True
     returned: bool = False
+    schema: Any = None
+    task: TaskName = ""
 
 
 class CallReceipt(Value, frozen=True):
@@ -133,7 +138,7 @@ class MessageQueued(Event, frozen=True):
     """Input was accepted and waits for a turn; `given` when the sender chose the id (a repeat is dropped).
 
     `seq` is the event's own number and `turn` the turn it starts at once, or joins when it was steered: the answer the
-    sender got. Without `wake` it starts no turn by itself.
+    sender got. Without `wake` it starts no turn by itself. `schema` and `task` are as in `Message`.
     """
 
     id: str
@@ -143,6 +148,8 @@ class MessageQueued(Event, frozen=True):
     seq: int = -1
     turn: int | None = None
     wake: bool = True
+    schema: Any = None
+    task: TaskName = ""
 
 
 class MessageWithdrawn(Event, frozen=True):
@@ -173,12 +180,17 @@ class NoteAdded(Event, frozen=True):
 
 
 class TurnStarted(Event, frozen=True):
-    """A task began; turns are numbered from 1 and never nest."""
+    """A task began; turns are numbered from 1 and never nest.
+
+    `schema` is that of its final answer, `task` what was asked for where that was no text for the model.
+    """
 
     turn: int
     kind: TurnKind = "regular"
     start: StartKind = "user"
     started_ms: int = 0
+    schema: Any = None
+    task: TaskName = ""
 
 
 class StepStarted(Event, frozen=True):
@@ -338,6 +350,38 @@ class Compacted(Event, frozen=True):
     automatic: bool = False
 
 
+class MessageEdited(Event, frozen=True):
+    """Queued input reads differently now; it keeps its place."""
+
+    id: str
+    text: str
+
+
+class VerbAnswered(Event, frozen=True):
+    """What a verb was answered under the id that its sender chose, where no message on the log says so already."""
+
+    id: str
+    verb: str
+    answer: Any
+
+
+class ShellStarted(Event, frozen=True):
+    """A command of the user's own (`!`) runs next: in a turn of its own, or beside the turn that runs."""
+
+    id: str
+    command: str
+    turn: int
+
+
+class ShellEnded(Event, frozen=True):
+    """The end of a command of the user's own; `code` None when it did not exit. What it printed is in history."""
+
+    id: str
+    ending: ShellEnding
+    code: int | None = None
+    seconds: float = 0.0
+
+
 class Unknown(Event, frozen=True):
     """An ignorable event of a kind this build does not know; kept as the bytes it came in."""
 
@@ -376,4 +420,8 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     HookWarned,
     CellCalled,
     Compacted,
+    MessageEdited,
+    VerbAnswered,
+    ShellStarted,
+    ShellEnded,
 )

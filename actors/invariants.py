@@ -11,6 +11,7 @@ from callboard.actors.events import (
     CellCalled,
     Compacted,
     Event,
+    MessageEdited,
     MessageQueued,
     MessagesClaimed,
     MessageWithdrawn,
@@ -133,7 +134,7 @@ def _claimed(turn: Turn, queue: Queue, event: MessagesClaimed) -> str | None:
     return None
 
 
-def _withdrawn(turn: Turn, queue: Queue, event: MessageWithdrawn) -> str | None:
+def _waits(turn: Turn, queue: Queue, event: MessageWithdrawn | MessageEdited) -> str | None:
     return None if any(m.id == event.id for m in queue) else f"message {event.id!r} is not queued"
 
 
@@ -152,7 +153,8 @@ PROMISES: Mapping[type[Event], Check] = MappingProxyType(
         ToolReturned: _tool_returned,
         MessageQueued: _queued,
         MessagesClaimed: _claimed,
-        MessageWithdrawn: _withdrawn,
+        MessageWithdrawn: _waits,
+        MessageEdited: _waits,
     }
 )
 

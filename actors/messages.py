@@ -14,17 +14,16 @@ RefusedReason: TypeAlias = Literal[
     "store_stalled",
     "plan_mode",
     "already_claimed",
-    "not_found",
-    "closing",
-    "no_plugin",
     "no_active_turn",
     "not_steerable",
     "empty_input",
     "schema_mismatch",
+    "id_taken",
+    "unsupported",
 ]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, tag=True):
     """What a control verb answers."""
 
 
@@ -58,6 +57,10 @@ class Idle(Answer, frozen=True):
 
 class Withdrawn(Answer, frozen=True):
     """The queued message was taken back."""
+
+
+class Edited(Answer, frozen=True):
+    """The queued message reads as it was told."""
 
 
 class Stopped(Answer, frozen=True):
@@ -110,6 +113,7 @@ class Submit(Input):
 
     source: str = "user"
     ended: Reply | None = None  # told when the turn that claims it has ended
+    schema: object = None  # of the final answer
 
 
 @attrs.frozen(eq=False)
@@ -123,6 +127,28 @@ class Steer(Input):
 @attrs.frozen(eq=False)
 class SubmitOrSteer(Input):
     """Join the running turn, or be a turn of its own when none takes input."""
+
+
+@attrs.frozen(eq=False)
+class Replace(Input):
+    """End the running task, and be the next turn. Several that wait for the same end are one turn."""
+
+    schema: object = None
+
+
+@attrs.frozen(eq=False)
+class Compact(Input):
+    """End the running task, and make the history shorter next; its text is empty."""
+
+
+@attrs.frozen(eq=False)
+class Review(Input):
+    """End the running task, and review next what the text names."""
+
+
+@attrs.frozen(eq=False)
+class Shell(Input):
+    """Run a command of the user's own: in a turn of its own, or beside the one that runs."""
 
 
 @attrs.frozen(eq=False)
@@ -153,14 +179,26 @@ class Mail(Input):
 
 @attrs.frozen(eq=False)
 class Withdraw(Ask):
-    """Take back a message that is queued and not claimed."""
+    """Take back a message that is queued and not claimed; `verb_id` is the verb's own id."""
 
     id: str
+    verb_id: str | None = None
+
+
+@attrs.frozen(eq=False)
+class Edit(Ask):
+    """Change the text of a message that is queued and not claimed; it keeps its place."""
+
+    id: str
+    text: str
+    verb_id: str | None = None
 
 
 @attrs.frozen(eq=False)
 class ResumeQueue(Ask):
     """Release parked input without new text."""
+
+    id: str | None = None
 
 
 @attrs.frozen(eq=False)
@@ -184,6 +222,14 @@ class SetMode(Ask):
     """Switch Plan mode on or off, now or at the next step."""
 
     active: bool
+    id: str | None = None
+
+
+@attrs.frozen(eq=False)
+class StopOnce(Ask):
+    """A stop with an id is about to follow: `Accepted` the first time, and `Stopped` when it was asked before."""
+
+    id: str
 
 
 @attrs.frozen(eq=False)
@@ -227,5 +273,26 @@ class TaskDone(Ask):
     ended: TurnEnded
 
 
-Writes: TypeAlias = Submit | Steer | SubmitOrSteer | Inject | Mail | ChildDone | Withdraw | ResumeQueue | SetMode
+Writes: TypeAlias = (
+    Submit
+    | Steer
+    | SubmitOrSteer
+    | Replace
+    | Compact
+    | Review
+    | Shell
+    | Inject
+    | Mail
+    | ChildDone
+    | Withdraw
+    | Edit
+    | ResumeQueue
+    | SetMode
+    | StopOnce
+)
 Letter: TypeAlias = Writes | Interrupt | Stop | Wake | Passivate | Await | TaskDone
+
+# Tuples made once: `A | B` in an isinstance is built anew at each message, a tenth of what a tell costs.
+URGENT = (Interrupt, Stop, TaskDone, ChildDone, Wake)  # always find room in a mailbox
+QUIET = (Await, Interrupt, Steer, Inject, Passivate, Edit, StopOnce)  # after these an idle session has nothing to start
+RELEASING = (Submit, SubmitOrSteer, Replace, Compact, Review, Shell, ChildDone, ResumeQueue)  # end what is held back

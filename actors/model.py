@@ -51,7 +51,10 @@ class ToolSpec(Value, frozen=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
-    """One model request: who asks, in which turn and step (0 outside of steps), and all that the model reads."""
+    """One model request: who asks, in which turn and step (0 outside of steps), and all that the model reads.
+
+    `schema`, where it is not None, is the JSON schema that the final answer of the turn has to follow.
+    """
 
     session: str
     turn: int
@@ -59,6 +62,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     system: str
     messages: Sequence[PromptMessage]
     tools: tuple[ToolSpec, ...] = ()
+    schema: Any = None
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -10,7 +10,9 @@ from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import Event, MessageWithdrawn, QueueParked, SessionOpened
 from callboard.actors.receipts import repair
+from callboard.actors.seen import SHELLS
 from callboard.actors.store import Header, Store
+from callboard.actors.usershell import lost
 
 PAGE_MAX = 1_000  # records read from the store at once
 
@@ -42,7 +44,8 @@ async def read(log: EventLog, store: Store) -> None:
 def claimed_at_crash(log: EventLog) -> frozenset[str]:
     """The messages that a turn which a crash left open was about to take; none once it had taken its own."""
     turn = log[TURN]
-    offered = first_claim(log[QUEUE], turn.start) if turn.open and turn.step == 0 else ()
+    claims = turn.open and turn.step == 0 and not turn.task
+    offered = first_claim(log[QUEUE], turn.start) if claims else ()
     return frozenset(message.id for message in offered)
 
 
@@ -55,6 +58,8 @@ def mend(log: EventLog, *, cold: bool, poison: frozenset[str] = frozenset()) -> 
     """
     closing: list[Event] = list(repair(log[TURN], log.at_ms))
     was_open = bool(closing)
+    for shell in log[SHELLS]:
+        closing.extend(lost(shell))
     for id_ in sorted(poison):
         LOGGER.error("session %s: message %r was being claimed at two crashes and is set aside", log.session, id_)
         closing.append(MessageWithdrawn(id_))

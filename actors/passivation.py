@@ -5,7 +5,6 @@ from typing import Protocol
 import msgspec
 import trio
 
-from callboard.actors.answered import Answered
 from callboard.actors.books import CHILDREN, OPENED, QUEUE
 from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER, EventLog
@@ -26,7 +25,6 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     fresh: bool
     has_children: bool
     queued: int
-    answered: Answered | None
     suspects: frozenset[str]
 
     def opened(self, session_id: str) -> SessionOpened:
@@ -42,7 +40,6 @@ class Resting(Protocol):
     scene: Scene
     mailbox: Mailbox
     waiters: Waiters | None
-    answered: Answered
     suspects: frozenset[str]
     held: bool
 
@@ -75,8 +72,8 @@ def is_free(actor: Resting) -> bool:
 def keep(actor: Resting) -> Kept:
     """What must outlive its memory besides the log."""
     log, scene = actor.log, actor.scene
-    children, queued, answered = bool(log[CHILDREN]), len(log[QUEUE]), actor.answered or None
-    return Kept(log.seq - 1, _place(log), actor.held, scene.fresh, children, queued, answered, actor.suspects)
+    children, queued = bool(log[CHILDREN]), len(log[QUEUE])
+    return Kept(log.seq - 1, _place(log), actor.held, scene.fresh, children, queued, actor.suspects)
 
 
 def _place(log: EventLog) -> SessionOpened | None:

@@ -5,32 +5,33 @@ from functools import partial
 from typing import Any
 
 from callboard.actors import opening, verbs
-from callboard.actors.abort import AbortWindow
-from callboard.actors.answered import Answered
-from callboard.actors.books import MODE, PARKED, QUEUE, TURN
+from callboard.actors.answered import answered, id_of, record
+from callboard.actors.books import MODE, QUEUE, TURN
 from callboard.actors.childspec import Exit
-from callboard.actors.claim import first_claim, next_start
 from callboard.actors.dues import Dues, ask_plugins
 from callboard.actors.ending import last_flush
 from callboard.actors.errors import Fenced, LogError, MailboxFull, SessionClosed
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import (
     AbortRequested,
+    Cause,
     Event,
     MessageQueued,
     SessionOpened,
-    StartKind,
+    ShellStarted,
     TurnEnded,
-    TurnStarted,
 )
 from callboard.actors.mailbox import Mailbox
 from callboard.actors.messages import (
+    QUIET,
+    RELEASING,
+    URGENT,
+    Accepted,
     Answer,
     Ask,
     Await,
     ChildDone,
     Idle,
-    Inject,
     Input,
     Interrupt,
     Interrupting,
@@ -39,11 +40,9 @@ from callboard.actors.messages import (
     Passivate,
     Refused,
     Reply,
-    ResumeQueue,
-    Steer,
+    Shell,
     Stop,
     Submit,
-    SubmitOrSteer,
     TaskDone,
     Wake,
     Withdraw,
@@ -53,16 +52,15 @@ from callboard.actors.messages import (
 from callboard.actors.notices import Delta, ModelRetrying
 from callboard.actors.passivation import Kept, passivated
 from callboard.actors.phase import Do, Phase, on
+from callboard.actors.seen import SEEN
 from callboard.actors.slot import Slot
 from callboard.actors.stage import Stage
+from callboard.actors.starts import begin, can_do, next_up
 from callboard.actors.told import finish
-from callboard.actors.turn import Regular
+from callboard.actors.usershell import UserShells
 from callboard.actors.view import Scene
 from callboard.actors.waiters import Waiters, refuse_stalled, turn_away
 
-# Tuples made once: `A | B` in an isinstance is built anew at each message, a tenth of what a tell costs.
-URGENT = (Interrupt, Stop, TaskDone, ChildDone, Wake)
-QUIET = (Await, Interrupt, Steer, Inject, Passivate)  # after these an idle session has nothing new to start
 NONE = frozenset[str]()
 
 
@@ -76,10 +74,10 @@ class Session:
         "_answering",
         "_dues",
         "_loaded",
+        "_shells",
         "_slot",
         "_stored",
         "_told",
-        "answered",
         "deltas",
         "held",
         "id",
@@ -111,7 +109,7 @@ class Session:
         self.scene = Scene(self.log, stage, self._delta)
         self._dues = Dues(self.scene, stage.alarms) if stage.alarms else None
         self.waiters: Waiters | None = None
-        self.answered = (kept and kept.answered) or Answered()
+        self._shells: UserShells | None = None
         self._slot = Slot(stage, self.log, self._durable)
         self._answering: Ask | None = None
         self._told, self.rested_s = 0, stage.now_s()  # ends of turns up to this one were told; since when it rests
@@ -211,6 +209,8 @@ class Session:
             self._answering = None
             turn_away(answering, SessionClosed(f"session {self.id!r} crashed over this message."))
         self._slot.free()
+        if self._shells is not None:
+            self._shells.cut()
         if self.phase is Phase.STOPPED:
             self.close()
 
@@ -237,7 +237,7 @@ class Session:
                 self._interrupt(letter, do, after)
             case Stop():
                 if do is Do.ABORT:
-                    self._abort(letter)
+                    self._abort(letter.cause)
                 self.phase = after
                 self._waiting().for_stop(letter.reply)
             case Await():
@@ -255,21 +255,19 @@ class Session:
             case Wake():
                 pass
             case _:
-                self._write(letter, do)
+                self._write(letter, do, after)
         self._answering = None
         if self.phase is Phase.IDLE and not isinstance(letter, QUIET):
             self._rest()
 
-    def _write(self, letter: Writes, do: Do) -> None:
+    def _write(self, letter: Writes, do: Do, after: Phase) -> None:
         """Verbs that write: decide, append, and answer when it is durable."""
-        if self._slot.stalled and isinstance(letter, Input):
+        if self._slot.stalled and not isinstance(letter, ChildDone):
             refuse_stalled(letter, self.id)
             return
         try:
-            answer = self._decide(letter, joins=do is Do.JOIN and self._takes_input())
-            if isinstance(letter, Submit | SubmitOrSteer | ChildDone | ResumeQueue) or (
-                isinstance(letter, Mail) and letter.trigger
-            ):
+            answer = self._decide(letter, do, after)
+            if isinstance(letter, RELEASING) or (isinstance(letter, Mail) and letter.trigger):
                 self.held = False
         except LogError as error:
             turn_away(letter, error)
@@ -277,31 +275,29 @@ class Session:
                 self._answering = None
                 raise
             return
-        if isinstance(answer, Withdrawn | Refused):
+        if isinstance(answer, Withdrawn | Refused) and id_of(letter) is None:
             letter.reply(answer)
         else:
             self.log.when_durable(partial(_answer, letter.reply, answer))
 
-    def _takes_input(self) -> bool:
-        """Whether the running turn has another model request before it."""
-        window = self.scene.window
-        return window is not None and window.cause is None and not window.settled and self.log[TURN].open
-
-    def _decide(self, letter: Writes, *, joins: bool) -> Answer:
-        again = self.answered.get(letter) if isinstance(letter, Steer) else None
-        if again is not None:
-            return again
-        events, answer = verbs.decide(self.log, letter, idle=self.phase is Phase.IDLE, joins=joins)
+    def _decide(self, letter: Writes, do: Do, after: Phase) -> Answer:
+        joins = self.scene.stands_by if do is Do.BESIDE else do is Do.JOIN and self.scene.takes_input
+        idle = self.phase is Phase.IDLE
+        events, answer = verbs.decide(self.log, letter, idle=idle, joins=joins, can=partial(can_do, self.stage))
         if events:
             self.log.append(*events)
         match letter:
             case Submit() if letter.ended is not None:
                 self._watch_message(letter.ended, letter.id, events, answer)
-            case Steer() if isinstance(answer, Refused):  # so that a retry joins no later turn
-                self.answered.keep(letter, answer)
-            case Withdraw() if events and self.waiters is not None:
+            case Withdraw() if isinstance(answer, Withdrawn) and self.waiters is not None:
                 gone = SessionClosed(f"message {letter.id!r} was withdrawn before a turn took it.")
                 self.waiters.withdrawn(letter.id, gone)
+            case Shell() if events and isinstance(events[0], ShellStarted):
+                self._shells = self._shells or UserShells(self.scene)
+                self._shells.begin(events[0].id, letter.text)
+            case _ if do is Do.REPLACE and events and isinstance(answer, Accepted) and self.log[TURN].open:
+                self._abort("replaced")
+                self.phase = after
         return answer
 
     def _watch_message(self, ended: Reply, id_: str | None, events: tuple[Event, ...], answer: Any) -> None:
@@ -316,8 +312,14 @@ class Session:
             ended(None)
 
     def _interrupt(self, letter: Interrupt, do: Do, after: Phase) -> None:
-        again = self.answered.get(letter)
-        letter.reply(again or self.answered.keep(letter, self._interrupting(letter, do, after)))
+        answer = answered(self.log[SEEN], letter)
+        events: tuple[Event, ...] = ()
+        if answer is None:
+            answer = self._interrupting(letter, do, after)
+            events = record(letter, answer)
+        letter.reply(answer)  # whether or not the log takes it
+        if events:
+            self._note(*events)
 
     def _interrupting(self, letter: Interrupt, do: Do, after: Phase) -> Interrupting | Idle | Refused:
         turn = self.log[TURN]
@@ -325,19 +327,25 @@ class Session:
             return Interrupting(turn.number)
         refusal = verbs.wrong_turn(self.log, letter)
         if refusal is not None or do is not Do.ABORT or not turn.open:  # not open: it is over but for its flush
+            if refusal is None and self._shells is not None:
+                self._shells.ask()
             return refusal or Idle()
-        self._abort(letter)
+        self._abort(letter.cause)
         self.phase = after
         return Interrupting(turn.number)
 
-    def _abort(self, letter: Interrupt | Stop) -> None:
+    def _abort(self, cause: Cause) -> None:
         turn, window = self.log[TURN], self.scene.window
         if turn.open and window is not None and window.cause is None:
-            try:
-                self.log.append(AbortRequested(turn.number, letter.cause))
-            except LogError as error:
-                LOGGER.warning("session %s: the abort is not on the log: %s", self.id, error)
-            window.request(letter.cause)
+            self._note(AbortRequested(turn.number, cause))
+            window.request(cause)
+
+    def _note(self, *events: Event) -> None:
+        """Onto the log if it takes them; what they say is done all the same."""
+        try:
+            self.log.append(*events)
+        except LogError as error:
+            LOGGER.warning("session %s: %s is not on the log: %s", self.id, type(events[0]).__name__, error)
 
     def _await(self, letter: Await) -> None:
         turn = self.log[TURN]
@@ -358,26 +366,22 @@ class Session:
         """The slot is free: do what is due, start what is queued, ask the plugins for more, or be idle."""
         if self._dues is not None and self._dues.fire():
             self.held = False
-        start = self._next_start()
+        start = next_up(self.log)
         if start is None and not (self.held or self.log[MODE].active) and ask_plugins(self.scene):
-            start = self._next_start()
+            start = next_up(self.log)
         if start is None or self.held:
             self.rested_s = self.stage.now_s()
             if self.waiters is not None:
                 self.waiters.idle()
                 self.waiters = self.waiters or None
             return
-        number = self.log[TURN].number + 1
-        self.log.append(TurnStarted(number, start=start, started_ms=self.stage.now_ms()))
-        if self.waiters is not None:
-            self.waiters.taken((message.id for message in first_claim(self.log[QUEUE], start)), number)
-        self.scene.window = AbortWindow(self.stage.timers, self.stage.limits.abort_window_s, self.on_abort)
+        task, ids = begin(self.scene, start, self.on_abort, self.mailbox.nudge)
         self.phase = Phase.RUNNING
-        self._slot.take(Regular(self.scene, start, self.mailbox.nudge))
-
-    def _next_start(self) -> StartKind | None:
-        log = self.log
-        return next_start(log[QUEUE], parked=log[PARKED], plan_mode=log[MODE].active)
+        self._slot.take(task)
+        if self.waiters is not None:
+            self.waiters.taken(ids, self.log[TURN].number)
+        if self._shells is not None and self.scene.window is not None:
+            self._shells.under(self.scene.window)
 
     def _ended(self, ended: TurnEnded) -> None:
         self.last_ended, self._told = ended, ended.turn

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 import attrs
 import trio
 
-from callboard.actors.abort import ABORT_WINDOW_S
+from callboard.actors.abort import ABORT_WINDOW_S, Signal
 from callboard.actors.budget import Price
 from callboard.actors.catalogue import BY_MODEL, described, exposed, specs_of
 from callboard.actors.codec import Codec
@@ -76,6 +76,34 @@ class Post(Protocol):
         ...
 
 
+@attrs.frozen
+class Ran:
+    """How a command of the user's own ended; `code` None when it did not exit, `error` when it could not run."""
+
+    code: int | None = None
+    timed_out: bool = False
+    error: str = ""
+
+
+class ShellRunner(Protocol):
+    """Runs the user's own commands, each with all that it starts."""
+
+    async def __call__(
+        self,
+        command: str,
+        folder: str,
+        hear: Callable[[str], None],
+        interrupted: Signal,
+        window_s: float,
+        timeout_s: float,
+    ) -> Ran:
+        """(Trio) See a command to its end, its timeout or the interrupt, which leaves it `window_s`.
+
+        `hear` gets its output as it comes. Cancelled, nothing of it is left either.
+        """
+        ...
+
+
 class Abandoned:
     """Work that outlived its turn, by kind, until it really ends."""
 
@@ -131,6 +159,7 @@ class Stage:
     price_of: Callable[[str | None], Price | None] = lambda model: None
     spawner: Spawner | None = None
     post: Post | None = None
+    shell: ShellRunner | None = None  # None: this runtime runs no command of the user's own
     folder: str = "."
     can_drop: bool = False
     threads: trio.CapacityLimiter = attrs.field(init=False)

@@ -16,6 +16,7 @@ from callboard.actors.events import (
     AbortRequested,
     Cause,
     Event,
+    Message,
     MessagesClaimed,
     NoteAdded,
     QueueParked,
@@ -62,8 +63,12 @@ class Task:
 
     kind: ClassVar[TurnKind] = "regular"
 
-    def __init__(self, scene: Scene, start: StartKind, look: Callable[[], None]) -> None:
+    def __init__(
+        self, scene: Scene, start: StartKind, look: Callable[[], None], message: Message | None = None
+    ) -> None:
+        """`message` is what asked for a kind of task by its name; its text says what about. None: for a regular one."""
         assert scene.window is not None
+        self._message = message
         self._scene, self._stage, self._log, self._start = scene, scene.stage, scene.log, start
         self._window = scene.window
         self._turn = scene.log[TURN].number
@@ -185,7 +190,7 @@ class Task:
             role = self._stage.limits.marker_role
             closing.append(NoteAdded(marker_text(role), role, "marker"))
         queue = self._log[QUEUE]
-        left = left_over(queue) if cause is None else ()
+        left = left_over(queue, aborted=cause is not None) if queue else ()
         if left:
             closing.append(MessagesClaimed(tuple(message.id for message in left)))
         ended = self._ended(cause)

@@ -25,10 +25,15 @@ from callboard.actors.messages import (
     Accepted,
     Ask,
     Await,
+    Compact,
+    Edit,
     Inject,
     Interrupt,
     Mail,
+    Replace,
     ResumeQueue,
+    Review,
+    Shell,
     Steer,
     Stop,
     Submit,
@@ -40,7 +45,7 @@ from callboard.actors.notices import Delta, ModelRetrying, Notice
 from callboard.actors.phase import Phase
 from callboard.actors.plugin import Hook, Plugin
 from callboard.actors.session import Session
-from callboard.actors.stage import Limits, Stage
+from callboard.actors.stage import Limits, ShellRunner, Stage
 from callboard.actors.store import Store
 from callboard.actors.tool import Tool
 
@@ -177,6 +182,26 @@ class LabSession:
         """Join the running turn, or start one."""
         return await self.ask(lambda reply: SubmitOrSteer(text, id, reply=reply))
 
+    async def replace(self, text: str, id: str | None = None) -> Any:
+        """End the running task, and be the next turn."""
+        return await self.ask(lambda reply: Replace(text, id, reply=reply))
+
+    async def edit(self, id: str, text: str) -> Any:
+        """Change a message that is queued."""
+        return await self.ask(lambda reply: Edit(id, text, reply=reply))
+
+    async def compact(self, id: str | None = None) -> Any:
+        """End the running task, and compact."""
+        return await self.ask(lambda reply: Compact("", id, reply=reply))
+
+    async def review(self, what: str, id: str | None = None) -> Any:
+        """End the running task, and review."""
+        return await self.ask(lambda reply: Review(what, id, reply=reply))
+
+    async def shell(self, command: str, id: str | None = None) -> Any:
+        """Run a command of the user's own, with the lab's `shell`."""
+        return await self.ask(lambda reply: Shell(command, id, reply=reply))
+
     async def inject(self, text: str, id: str | None = None) -> Any:
         """Leave input for the next step."""
         return await self.ask(lambda reply: Inject(text, id, reply=reply))
@@ -294,6 +319,7 @@ async def open_lab(
     store: Store | None = None,
     wall: FakeWall | None = None,
     price: Price | None = None,
+    shell: ShellRunner | None = None,
 ) -> AsyncIterator[Lab]:
     """A lab for the length of the block; leaving it stops the sessions and checks their logs.
 
@@ -321,6 +347,7 @@ async def open_lab(
             on_event=lambda event, session, turn: events.append(event),
             on_notice=notices.append,
             can_drop=await usable(),
+            shell=shell,
         )
         stage.store.open(trio.lowlevel.current_trio_token().run_sync_soon)
         lab = Lab(stage, events, notices)

@@ -1,8 +1,9 @@
 """Regular: the ordinary turn, steps until the model asks for no more tools."""
 
-from typing import Any
+from typing import Any, Literal
 
 import attrs
+import msgspec
 import trio
 
 from callboard.actors import hooks
@@ -23,6 +24,12 @@ from callboard.actors.view import CallView
 
 STILL_TOO_LARGE = "the prompt does not fit the model's window, not even after a compaction: {error}"
 
+JSON_NOTE = (
+    "The final answer of this turn has to be one JSON value that follows the schema it was asked for, and nothing "
+    "else: no words around it, no code fence. Yours could not be read: {why}. Give it again."
+)
+NOT_JSON = "the final answer does not follow its schema: it is no JSON: {why}"
+
 
 class Regular(Shrinking):
     """Steps: claim input, ask the model, run its calls, as long as something is owed."""
@@ -34,6 +41,8 @@ class Regular(Shrinking):
         self._batch: Batch | None = None
         self._notes: tuple[NoteAdded, ...] = ()  # of hooks, for the first step
         self._continued = 0  # how often stop hooks reopened the turn
+        self._schema: Any = self._log[TURN].schema  # of the final answer
+        self._asked_again = False
         self._unsaid: ModelSaid | None = None  # goes on the log together with the first calls it asks for
         self._limit_tokens: int | None = None  # a prompt this large is compacted first
         self._full = False  # a compaction was tried and did not make enough room
@@ -62,8 +71,13 @@ class Regular(Shrinking):
             self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
             if self._error is not None:
                 return
-            goes = reply.calls or reply.more or goes_on(self._log[QUEUE])
-            if not goes and not (self._stage.slots.on_stop and await self._reopened()):
+            if reply.calls or reply.more or goes_on(self._log[QUEUE]):
+                continue
+            if self._schema is not None and (verdict := self._read_json(reply.text)) != "fits":
+                if verdict == "again":
+                    continue
+                return
+            if not (self._stage.slots.on_stop and await self._reopened()):
                 return
         else:
             self.out_of(f"steps_max: the turn has made {step} steps")
@@ -131,6 +145,24 @@ class Regular(Shrinking):
             self._fail(ModelError(STILL_TOO_LARGE.format(error=answer)), again=False)
         return None
 
+    def _read_json(self, answer: str) -> Literal["fits", "again", "failed"]:
+        """Whether a final answer that should be JSON is, has to be given once more, or is the turn's error.
+
+        Only that it is JSON is checked: the rest of the schema is the model's to follow, and the reader's to check.
+        """
+        try:
+            msgspec.json.decode(answer)
+        except (msgspec.DecodeError, RecursionError) as error:
+            why = clean_text(str(error))
+        else:
+            return "fits"
+        if self._asked_again:
+            self._error = NOT_JSON.format(why=why)
+            return "failed"
+        self._asked_again = True
+        self._after_step(NoteAdded(JSON_NOTE.format(why=why)))
+        return "again"
+
     async def _enter(self, step: int) -> bool:
         """Claim input and open the step; False when a plugin refused it or there is nothing to do."""
         queue = self._log[QUEUE]
@@ -187,16 +219,21 @@ class Regular(Shrinking):
         self._over = None
 
     def _still_queued(self, offered: Queue, entering: Queue) -> tuple[Queue, Queue]:
-        """The same without what was withdrawn while the plugins were asked."""
+        """The same without what was withdrawn, and with what was edited, while the plugins were asked."""
         if not offered:
             return offered, entering
         left = self._log[QUEUE]
-        gone = {message.id for message in offered if message not in left}
-        if not gone:
+        if all(message in left for message in offered):
             return offered, entering
+        now = {message.id: message for message in left}  # edited ones read differently, unless a plugin rewrote them
+        before = {message.id: message for message in offered}
         return (
-            tuple(message for message in offered if message.id not in gone),
-            tuple(message for message in entering if message.id not in gone),
+            tuple(now[message.id] for message in offered if message.id in now),
+            tuple(
+                now[message.id] if message == before.get(message.id) else message
+                for message in entering
+                if message.id in now or message.id not in before
+            ),
         )
 
     def _claim(self, claimed: Queue, entering: Queue, *then: Event) -> None:
@@ -223,7 +260,8 @@ class Regular(Shrinking):
                 parts.append(plugin.prompt_section(view) or "")
         system = "\n\n".join(part for part in parts if part)
         messages = self._log[HISTORY].messages
-        return Prompt(self._log.session, self._turn, step, system, messages, self._stage.specs_for(self._log[FOUND]))
+        specs = self._stage.specs_for(self._log[FOUND])
+        return Prompt(self._log.session, self._turn, step, system, messages, specs, self._schema)
 
     def _hear(self, reply: Reply) -> None:
         self._first_token()

@@ -1,45 +1,81 @@
 """What each control verb writes and answers: decisions over the folds, without a clock, a task or a wait."""
 
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
 
-from callboard.actors.books import CHILDREN, MODE, PARKED, QUEUE, SEEN, TURN
+from callboard.actors.answered import answered, record
+from callboard.actors.books import CHILDREN, MODE, PARKED, QUEUE, TURN
+from callboard.actors.checks import same_json
 from callboard.actors.claim import USERS
-from callboard.actors.errors import UsageError
 from callboard.actors.eventlog import EventLog
-from callboard.actors.events import Event, MessageQueued, MessageWithdrawn, QueueParked
+from callboard.actors.events import (
+    Event,
+    MessageEdited,
+    MessageQueued,
+    MessageWithdrawn,
+    QueueParked,
+    ShellStarted,
+    TaskName,
+)
 from callboard.actors.facts import ChildEnded, PlanModeRequested, PlanModeSet
 from callboard.actors.messages import (
     Accepted,
     Answer,
     ChildDone,
+    Compact,
+    Edit,
+    Edited,
     Inject,
     Input,
     Interrupt,
     Mail,
     ModeAnswer,
     Refused,
+    Replace,
     ResumeQueue,
+    Review,
     SetMode,
+    Shell,
     Steer,
     Steered,
+    StopOnce,
+    Stopped,
     Submit,
     SubmitOrSteer,
     Withdraw,
     Withdrawn,
     Writes,
 )
-from callboard.actors.receipts import clean_text
+from callboard.actors.seen import SEEN
 
-ID_MAX_CHARS = 200
 CHILD_TEXT_MAX_CHARS = 20_000
 
-OWN_PREFIXES = ("auto:", "child:", "mail:", "schedule:", "goal:")  # of ids that are given here and by plugins
+NO_SHELL = "shell is unavailable in this session"
+TASK_OF: Mapping[type[Input], TaskName] = MappingProxyType(
+    {Replace: "replace", Compact: "compact", Review: "review", Shell: "shell"}
+)
 
+Can: TypeAlias = Callable[[TaskName], bool]
 Decision: TypeAlias = tuple[tuple[Event, ...], Answer]
 
 
-def decide(log: EventLog, letter: Writes, *, idle: bool, joins: bool) -> Decision:
-    """What a verb writes and answers; `idle` when a turn may start, `joins` while the running one takes input."""
+def decide(log: EventLog, letter: Writes, *, idle: bool, joins: bool, can: Can = lambda task: True) -> Decision:
+    """What a verb writes and answers; an id that was answered before writes nothing and is answered the same.
+
+    `idle` when a turn may start, `joins` while the running one takes input (a command: while it can stand beside it),
+    `can(task)` whether this runtime has such a task.
+    """
+    again = answered(log[SEEN], letter)
+    if again is not None:
+        return (), again
+    events, answer = _decide(log, letter, idle, joins, can)
+    if not any(isinstance(event, MessageQueued) for event in events):
+        events = (*events, *record(letter, Stopped() if isinstance(letter, StopOnce) else answer))
+    return events, answer
+
+
+def _decide(log: EventLog, letter: Writes, idle: bool, joins: bool, can: Can) -> Decision:
     match letter:
         case Submit():
             return submit(log, letter, idle=idle)
@@ -49,34 +85,43 @@ def decide(log: EventLog, letter: Writes, *, idle: bool, joins: bool) -> Decisio
             return steer(log, Steer(letter.text, letter.id), joins=True)
         case SubmitOrSteer():
             return submit(log, Submit(letter.text, letter.id), idle=idle)
+        case Replace() | Compact() | Review() | Shell():
+            return task(log, letter, beside=joins, can=can)
         case Inject():
             return inject(log, letter)
         case Mail():
             return mail(log, letter)
         case ChildDone():
             return child_done(log, letter)
+        case _:
+            return _about(log, letter)
+
+
+def _about(log: EventLog, letter: Withdraw | Edit | ResumeQueue | SetMode | StopOnce) -> Decision:
+    """Verbs that bring no input."""
+    match letter:
         case Withdraw():
             return withdraw(log, letter)
+        case Edit():
+            return edit(log, letter)
         case ResumeQueue():
             return resume(log)
         case SetMode():
             return set_mode(log, letter)
+        case StopOnce():
+            return (), Accepted(log.seq)
 
 
 def submit(log: EventLog, letter: Submit, *, idle: bool) -> Decision:
-    """The message queued under its id; a repeated id writes nothing and answers as the first time."""
-    if (again := _answered(log, letter)) is not None:
-        return (), again
+    """The message queued under its id."""
     at_once = idle and letter.source == "user" and not any(message.source == "user" for message in log[QUEUE])
     turn = log[TURN].number + 1 if at_once else None
-    events, seq = _queued(log, letter, letter.source, turn)
+    events, seq = _queued(log, letter, letter.source, turn, schema=letter.schema)
     return events, Accepted(seq, turn)
 
 
 def steer(log: EventLog, letter: Steer, *, joins: bool) -> Decision:
     """The message queued for the running turn, or the first reason in the way."""
-    if (again := _answered(log, letter)) is not None:
-        return (), again
     turn = log[TURN]
     if not joins:
         return (), Refused("no_active_turn", "no turn takes input now: submit starts one")
@@ -86,54 +131,79 @@ def steer(log: EventLog, letter: Steer, *, joins: bool) -> Decision:
         return (), Refused("not_steerable", f"turn {turn.number} is a {turn.kind} turn, which takes no input")
     if not letter.text.strip():
         return (), Refused("empty_input", "there is no text to join the turn")
-    if letter.schema is not None:
-        return (), Refused("schema_mismatch", f"turn {turn.number} was started without a schema for its answer")
+    if letter.schema is not None and not same_json(letter.schema, turn.schema):
+        how = "without a schema" if turn.schema is None else "with another schema"
+        return (), Refused("schema_mismatch", f"turn {turn.number} was started {how} for its answer")
     return _queued(log, letter, "steer", turn.number)[0], Steered(turn.number)
+
+
+def task(log: EventLog, letter: Replace | Compact | Review | Shell, *, beside: bool, can: Can) -> Decision:
+    """What starts a task, queued before all other input; a command that runs beside a turn starts there and then."""
+    name, turn = TASK_OF[type(letter)], log[TURN]
+    if not can(name):
+        return (), Refused("unsupported", NO_SHELL if name == "shell" else f"this runtime has no {name} task")
+    if name != "compact" and not letter.text.strip():
+        return (), Refused("empty_input", f"{name} needs a text")
+    if name == "shell" and beside:
+        started = ShellStarted(_new_id(log, letter.id), letter.text, turn.number)
+        return (started,), Accepted(log.seq, turn.number)
+    ahead = [message for message in log[QUEUE] if message.task]
+    is_next = not ahead or (name == "replace" and all(message.task == "replace" for message in ahead))
+    number = turn.number + 1 if is_next else None
+    schema = letter.schema if isinstance(letter, Replace) else None
+    events, seq = _queued(log, letter, "user", number, schema=schema, task=name)
+    return events, Accepted(seq, number)
 
 
 def inject(log: EventLog, letter: Inject) -> Decision:
     """The message queued for the next step, without a start or a release."""
-    if (again := _answered(log, letter)) is not None:
-        return (), again
     events, seq = _queued(log, letter, "notice", None, wake=False)
     return events, Accepted(seq)
 
 
 def mail(log: EventLog, letter: Mail) -> Decision:
     """The mail queued under the sender's id, once however often it is sent; in Plan mode it waits like any other."""
-    id_ = f"mail:{letter.author}:{letter.id}" if letter.id else None
-    kept = Input(f"Mail from agent {letter.author}:\n{letter.text}", id_)
-    if (again := _answered(log, kept)) is not None:
-        return (), again
+    kept = Input(f"Mail from agent {letter.author}:\n{letter.text}", letter.id)
     events, seq = _queued(log, kept, f"agent:{letter.author}", None, wake=letter.trigger)
     return events, Accepted(seq)
 
 
-def _answered(log: EventLog, letter: Input) -> Accepted | Steered | None:
-    """What this id was answered when its message was queued, None for a new one."""
-    seen = log[SEEN].ids.get(letter.id) if letter.id else None
-    if seen is None:
-        return None
-    return Steered(*seen) if len(seen) == 1 else Accepted(*seen)
+def _new_id(log: EventLog, given: str | None) -> str:
+    seen, queue = log[SEEN], log[QUEUE]
+    id_ = given or f"auto:{seen.count + 1}"
+    while id_ in seen.ids or any(message.id == id_ for message in queue):
+        id_ += "'"
+    return id_
 
 
 def _queued(
-    log: EventLog, letter: Input, source: str, turn: int | None, *, wake: bool = True
+    log: EventLog,
+    letter: Input,
+    source: str,
+    turn: int | None,
+    *,
+    wake: bool = True,
+    schema: object = None,
+    task: TaskName = "",
 ) -> tuple[tuple[Event, ...], int]:
     """The message under an id of its own, behind the release of a parked queue if the user speaks; and its number."""
-    seen, queue = log[SEEN], log[QUEUE]
-    id_ = letter.id or f"auto:{seen.count + 1}"
-    while id_ in seen.ids or any(message.id == id_ for message in queue):
-        id_ += "'"
-    release = (QueueParked(parked=False),) if source in USERS and log[PARKED] else ()
-    seq = log.seq + len(release)
-    return (*release, MessageQueued(id_, letter.text, source, bool(letter.id), seq, turn, wake)), seq
+    speaks = source in USERS and task in ("", "replace")
+    release = (QueueParked(parked=False),) if speaks and log[PARKED] else ()
+    id_, seq = _new_id(log, letter.id), log.seq + len(release)
+    return (*release, MessageQueued(id_, letter.text, source, bool(letter.id), seq, turn, wake, schema, task)), seq
 
 
 def withdraw(log: EventLog, letter: Withdraw) -> Decision:
     """Take a message off the queue while no turn has claimed it."""
     if any(message.id == letter.id for message in log[QUEUE]):
         return (MessageWithdrawn(letter.id),), Withdrawn()
+    return (), Refused("already_claimed", f"message {letter.id!r} is not in the queue")
+
+
+def edit(log: EventLog, letter: Edit) -> Decision:
+    """Another text for a message that no turn has claimed, in its old place."""
+    if any(message.id == letter.id for message in log[QUEUE]):
+        return (MessageEdited(letter.id, letter.text),), Edited()
     return (), Refused("already_claimed", f"message {letter.id!r} is not in the queue")
 
 
@@ -184,31 +254,3 @@ def wrong_turn(log: EventLog, letter: Interrupt) -> Refused | None:
         return None
     running = f"turn {turn.number} is running" if turn.open else "no turn is running"
     return Refused("turn_mismatch", f"turn {letter.turn} is not running: {running}")
-
-
-def check_submit(text: Any, id_: Any, text_max_chars: int, verb: str = "submit") -> str:
-    """The text as it can be kept; `UsageError` for one that is empty, too long, or no text, and for a bad id."""
-    checked = check_steer(text, id_, text_max_chars, verb)
-    if not checked.strip():
-        raise UsageError(f"{verb} got an empty text: write what the session should do.")
-    return checked
-
-
-def check_steer(given: Any, id_: Any, text_max_chars: int, verb: str = "steer") -> str:
-    """The same for verbs that answer an empty text with a refusal."""
-    if not isinstance(given, str):
-        raise UsageError(f"{verb} takes text, got {type(given).__name__}.")
-    if len(given) > text_max_chars:
-        raise UsageError(
-            f"{verb} got {len(given):,} characters: at most {text_max_chars:,}; put it into a file instead."
-        )
-    check_id(id_)
-    if id_ is not None and id_.startswith(OWN_PREFIXES):
-        raise UsageError(f"message ids that begin with {id_.split(':')[0]}: are given by the session; choose another.")
-    return clean_text(given)
-
-
-def check_id(id_: Any) -> None:
-    """`UsageError` for an id that is neither None nor fit to be kept."""
-    if id_ is not None and not (isinstance(id_, str) and 0 < len(id_) <= ID_MAX_CHARS and id_.isprintable()):
-        raise UsageError(f"a message id is 1 to {ID_MAX_CHARS} printable characters, got {id_!r:.80}.")

@@ -48,6 +48,16 @@ class Scene:
         """The number of the running or the last turn."""
         return self.log[TURN].number
 
+    @property
+    def stands_by(self) -> bool:
+        """Whether a turn runs that nobody has asked to end."""
+        return self.window is not None and self.window.cause is None and self.log[TURN].open
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether the running turn has another model request before it."""
+        return self.window is not None and not self.window.settled and self.stands_by
+
     def close(self) -> None:
         """Close what the session owned."""
         belongings, self.belongings = self.belongings, None

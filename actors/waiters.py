@@ -6,7 +6,7 @@ from typing import Any
 from callboard.actors.books import Queue
 from callboard.actors.errors import LogError
 from callboard.actors.events import TurnEnded
-from callboard.actors.messages import Idle, Input, Interrupt, Letter, Refused, Reply, Stop, Stopped, Submit
+from callboard.actors.messages import Idle, Interrupt, Letter, Refused, Reply, Stop, Stopped, Submit, Writes
 
 
 class Waiters:
@@ -103,8 +103,8 @@ def turn_away(letter: Letter, error: Exception) -> None:
                 letter.ended(error)
 
 
-def refuse_stalled(letter: Input, session: str) -> None:
-    """Answer input that a session cannot take, because the store has not confirmed the end of its last turn."""
+def refuse_stalled(letter: Writes, session: str) -> None:
+    """Answer a verb that would write, because the store has not confirmed the end of its last turn."""
     detail = "the store does not confirm the end of the last turn"
     letter.reply(Refused("store_stalled", detail))
     if isinstance(letter, Submit) and letter.ended is not None:

@@ -11,6 +11,7 @@ excerpt    text of any length in bounded memory: head and tail
 commands   one command under its keeper, seen from Trio
 background  the commands that a session runs beside its turns
 shell      shell, shell_output, shell_kill: commands in the user's shell
+usershell  the user's own commands, as the runtime lends them to sessions
 places     where a path leads, and files opened there without following a link
 files      read_file, write_file, edit_file: text files inside the session's folder
 search     tool_search: finds tools that are offered only once they were found

@@ -11,7 +11,7 @@ import trio
 
 from callboard.actors.errors import ToolError
 from callboard.actors.events import Cause
-from callboard.actors.plugin import Failed, Partial, Plugin, View
+from callboard.actors.plugin import Failed, Interrupted, Partial, Plugin, View
 from callboard.actors.receipts import aborted_by
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool, tool
 from callboard.plugins.background import Backgrounds
@@ -98,13 +98,16 @@ class Setup:
 
     def start(self, arguments: Shell, view: View) -> Command:
         """(Trio) Start the command; a `ToolError` says why it cannot be."""
-        check_command(arguments.command)
-        folder = find_folder(view.folder, arguments.cwd)
+        return self.begin(arguments.command, find_folder(view.folder, arguments.cwd))
+
+    def begin(self, command: str, folder: str, flags: str = "-c") -> Command:
+        """(Trio) The same for a command line in a folder that is there."""
+        check_command(command)
         shell = self.shell or users_shell(os.environ)
         if not Path(shell).is_absolute() or not os.access(shell, os.X_OK):
             raise ToolError(NO_SHELL.format(shell=shell))
         given = {**allowed(os.environ, self.environment), **self.variables, "PWD": folder}
-        return Command.start((shell, "-c", arguments.command), folder, given, self.python)
+        return Command.start((shell, flags, command), folder, given, self.python)
 
 
 def check_command(command: str) -> None:
@@ -160,7 +163,7 @@ async def foreground(command: Command, view: View, output: Excerpt, timeout_s: f
         await first(command.ended.wait, view.interrupted.wait, until_s=begun_s + timeout_s)
         by_itself, interrupted = command.ended.is_set(), view.interrupted.is_set()
         if not by_itself:
-            await _end(command, view)
+            await end(command, view.interrupted, view.window_s)
         nursery.cancel_scope.cancel()
     seconds = trio.current_time() - begun_s
     if by_itself:
@@ -170,15 +173,15 @@ async def foreground(command: Command, view: View, output: Excerpt, timeout_s: f
     return Failed(TIMED_OUT.format(limit=timeout_s, seconds=seconds, output=output.text()))
 
 
-async def _end(command: Command, view: View) -> None:
+async def end(command: Command, interrupted: Interrupted, window_s: float) -> None:
     """TERM, and KILL after the grace; an interrupt that came, or comes meanwhile, leaves only its window for both."""
     command.terminate()
-    if not view.interrupted.is_set():
-        await first(command.ended.wait, view.interrupted.wait, until_s=trio.current_time() + TERM_GRACE_S)
-    if view.interrupted.is_set():
+    if not interrupted.is_set():
+        await first(command.ended.wait, interrupted.wait, until_s=trio.current_time() + TERM_GRACE_S)
+    if interrupted.is_set():
         seen_s = trio.current_time()
-        command.give_up_at = seen_s + WINDOW_END_RATIO * view.window_s
-        await first(command.ended.wait, until_s=seen_s + WINDOW_KILL_RATIO * view.window_s)
+        command.give_up_at = seen_s + WINDOW_END_RATIO * window_s
+        await first(command.ended.wait, until_s=seen_s + WINDOW_KILL_RATIO * window_s)
     command.kill()
     await first(command.ended.wait, until_s=min(command.give_up_at, trio.current_time() + TERM_GRACE_S))
 

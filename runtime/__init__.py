@@ -23,6 +23,7 @@ stores/      where logs become durable
 models/      models by name, and those that need no network
 assembly     plugins, tools and hooks put together and checked
 arguments    what is passed to open_runtime and create, checked
+lines        slash and `!` lines, and which verb each is
 handle       SessionHandle: a session as people hold it
 post         mail between the sessions of one tree
 ground       what a runtime stands on: Trio run, store, metrics, nursery

@@ -18,6 +18,7 @@ from callboard.actors.store import Store
 from callboard.metrics.collector import Collector, Snapshot
 from callboard.metrics.recorder import Recorder
 from callboard.metrics.render import Exposition
+from callboard.plugins.usershell import user_shell
 from callboard.runtime.assembly import Assembly, limits_of, prices_of
 from callboard.runtime.clock import Wall, steady_s
 from callboard.runtime.config import RuntimeConfig
@@ -127,6 +128,7 @@ class Ground:
                 price_of=prices_of(parts.config, parts.models),
                 folder=parts.folder,
                 can_drop=await usable(),
+                shell=user_shell(),
             )
             ready.reply(stage)
             await trio.sleep_forever()

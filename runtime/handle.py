@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeGuard
 import msgspec
 
 from callboard.actors.books import CHILDREN
+from callboard.actors.checks import check_id, check_schema, check_steer, check_submit
 from callboard.actors.errors import SessionClosed, UsageError
 from callboard.actors.events import TurnEnded
 from callboard.actors.fold import Trail
@@ -13,16 +14,23 @@ from callboard.actors.messages import (
     Accepted,
     Ask,
     Await,
+    Compact,
+    Edit,
+    Edited,
     Idle,
     Inject,
     Interrupt,
     Interrupting,
     ModeAnswer,
     Refused,
+    Replace,
     ResumeQueue,
+    Review,
     SetMode,
+    Shell,
     Steer,
     Steered,
+    StopOnce,
     Stopped,
     Submit,
     SubmitOrSteer,
@@ -30,7 +38,7 @@ from callboard.actors.messages import (
     Withdrawn,
 )
 from callboard.actors.stage import Stage
-from callboard.actors.verbs import check_id, check_steer, check_submit
+from callboard.runtime.lines import parse
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
 from callboard.runtime.registry import Registry
@@ -77,10 +85,14 @@ class SessionHandle:
         self._home.registry.tell(self.id, letter)
         return await pending.get()
 
-    async def submit(self, text: str, id: str | None = None) -> Accepted | Refused:
-        """A turn of its own: now if idle, else queued in order. Accepted is durable; the same id is accepted once."""
-        text = check_submit(text, id, self._text_max_chars)
-        answer: Accepted | Refused = await self._ask(lambda reply: Submit(text, id, reply=reply))
+    async def submit(self, text: str, id: str | None = None, *, schema: Any = None) -> Accepted | Refused:
+        """A turn of its own: now if idle, else queued in order. Accepted is durable; the same id is accepted once.
+
+        `schema` is the JSON schema of its final answer: the model gets it with each prompt, and an answer that is no
+        JSON is asked for once more.
+        """
+        text, schema = check_submit(text, id, self._text_max_chars), check_schema(schema)
+        answer: Accepted | Refused = await self._ask(lambda reply: Submit(text, id, schema=schema, reply=reply))
         return answer
 
     async def steer(
@@ -90,7 +102,7 @@ class SessionHandle:
 
         Steered is durable; the same `id` gets the same answer. A `schema` of the final answer has to be the turn's.
         """
-        text = check_steer(text, id, self._text_max_chars)
+        text, schema = check_steer(text, id, self._text_max_chars), check_schema(schema)
         if expected_turn is not None and not _is_turn(expected_turn):
             raise UsageError(f"steer takes a turn number from 1, or none, got {expected_turn!r:.80}.")
         answer: Steered | Refused = await self._ask(lambda reply: Steer(text, id, expected_turn, schema, reply=reply))
@@ -119,11 +131,46 @@ class SessionHandle:
         assert post is not None, "a runtime that has sessions has a post"
         return await post.send(self.id, to, text, trigger=trigger, id=id)
 
-    async def run(self, text: str, id: str | None = None) -> TurnEnded:
+    async def replace(self, text: str, *, id: str | None = None, schema: Any = None) -> Accepted | Refused:
+        """End the running task, and be the next turn, before all that is queued; when idle, start at once.
+
+        Several that wait for the same end are one turn, with their texts in order.
+        """
+        text, schema = check_submit(text, id, self._text_max_chars, "replace"), check_schema(schema)
+        answer: Accepted | Refused = await self._ask(lambda reply: Replace(text, id, schema, reply=reply))
+        return answer
+
+    async def compact(self, *, id: str | None = None) -> Accepted | Refused:
+        """End the running task, and make what the model has to read shorter."""
+        check_submit("compact", id, self._text_max_chars, "compact")
+        answer: Accepted | Refused = await self._ask(lambda reply: Compact("", id, reply=reply))
+        return answer
+
+    async def review(self, what: str, *, id: str | None = None) -> Accepted | Refused:
+        """End the running task, and have something reviewed in a session of its own."""
+        what = check_steer(what, id, self._text_max_chars, "review")
+        answer: Accepted | Refused = await self._ask(lambda reply: Review(what, id, reply=reply))
+        return answer
+
+    async def shell(self, command: str, *, id: str | None = None) -> Accepted | Refused:
+        """Run a command of your own in the session's folder, without the model; the model reads what it printed.
+
+        It is a turn of its own, or runs beside the turn that is running; an interrupt ends it. At most an hour.
+        """
+        command = check_steer(command, id, self._text_max_chars, "shell")
+        answer: Accepted | Refused = await self._ask(lambda reply: Shell(command, id, reply=reply))
+        return answer
+
+    async def command(self, line: str, *, id: str | None = None) -> Any:
+        """Do what a line says that begins with `/` or `!`, and answer as that verb does; any other is submitted."""
+        return await parse(line).do(self, id)
+
+    async def run(self, text: str, id: str | None = None, *, schema: Any = None) -> TurnEnded:
         """Submit, and wait for the end of the turn that takes the text."""
-        text = check_submit(text, id, self._text_max_chars)
+        text, schema = check_submit(text, id, self._text_max_chars), check_schema(schema)
         accepted, ended = Pending(), Pending()
-        self._home.registry.tell(self.id, Submit(text, id, ended=ended.reply, reply=accepted.reply))
+        letter = Submit(text, id, ended=ended.reply, schema=schema, reply=accepted.reply)
+        self._home.registry.tell(self.id, letter)
         answer = await accepted.get()
         if isinstance(answer, Refused):
             raise SessionClosed(f"session {self.id!r} refused the text: {answer.reason}: {answer.detail}.")
@@ -164,6 +211,7 @@ class SessionHandle:
     async def interrupt(self, turn: int | None = None, *, id: str | None = None) -> Interrupting | Idle | Refused:
         """Abort the running turn; with `turn` only that one. Harmless when idle, and when repeated.
 
+        Commands of your own that run beside it are ended too, also those that outlived their turn.
         The same `id` again, as from a client that tries twice, gets the same answer and aborts nothing more.
         """
         check_id(id)
@@ -174,29 +222,51 @@ class SessionHandle:
         answer: Interrupting | Idle | Refused = await self._ask(lambda reply: Interrupt(turn, id=id, reply=reply))
         return answer
 
-    async def withdraw(self, id: str) -> Withdrawn | Refused:
-        """Take back a message that no turn has claimed."""
+    async def withdraw(self, id: str, *, verb_id: str | None = None) -> Withdrawn | Refused:
+        """Take back a message that no turn has claimed; `verb_id` is the id of this verb itself."""
         if not isinstance(id, str):
             raise UsageError(f"withdraw takes the id that submit was given, got {id!r:.80}.")
-        answer: Withdrawn | Refused = await self._ask(lambda reply: Withdraw(id, reply=reply))
+        check_id(verb_id)
+        answer: Withdrawn | Refused = await self._ask(lambda reply: Withdraw(id, verb_id, reply=reply))
         return answer
 
-    async def resume_queue(self) -> Accepted:
+    async def edit(self, id: str, text: str, *, verb_id: str | None = None) -> Edited | Refused:
+        """Change the text of a message that no turn has claimed; it keeps its place in the queue."""
+        if not isinstance(id, str):
+            raise UsageError(f"edit takes the id that submit was given, got {id!r:.80}.")
+        text = check_submit(text, None, self._text_max_chars, "edit")
+        check_id(verb_id)
+        answer: Edited | Refused = await self._ask(lambda reply: Edit(id, text, verb_id, reply=reply))
+        return answer
+
+    async def resume_queue(self, *, id: str | None = None) -> Accepted | Refused:
         """Release messages that wait since an interrupt or an error."""
-        answer: Accepted = await self._ask(lambda reply: ResumeQueue(reply=reply))
+        check_id(id)
+        answer: Accepted | Refused = await self._ask(lambda reply: ResumeQueue(id, reply=reply))
         return answer
 
-    async def set_mode(self, mode: str) -> ModeAnswer:
+    async def set_mode(self, mode: str, *, id: str | None = None) -> ModeAnswer | Refused:
         """Switch to `plan` or `default`: at once between turns, at the next step inside one."""
         if mode not in MODES:
             raise UsageError(f"set_mode takes 'plan' or 'default', got {mode!r:.80}.")
-        answer: ModeAnswer = await self._ask(lambda reply: SetMode(mode == "plan", reply=reply))
+        check_id(id)
+        answer: ModeAnswer | Refused = await self._ask(lambda reply: SetMode(mode == "plan", id, reply=reply))
         return answer
 
-    async def stop(self, *, id: str | None = None) -> Stopped:
-        """Interrupt, stop the children, flush, end the actor; harmless when repeated. The log stays in the store."""
+    async def stop(self, *, id: str | None = None) -> Stopped | Refused:
+        """Interrupt, stop the children, flush, end the actor; harmless when repeated. The log stays in the store.
+
+        The same `id` again stops nothing that was opened since.
+        """
         check_id(id)
-        await self._home.stop_session(self.id)
+        if id is not None:
+            try:
+                asked: Accepted | Stopped | Refused = await self._ask(lambda reply: StopOnce(id, reply=reply))
+            except SessionClosed:
+                return Stopped()
+            if isinstance(asked, Stopped) or (isinstance(asked, Refused) and asked.reason == "id_taken"):
+                return asked
+        await self._home.stop_session(self.id)  # also where the store is too slow to note the id
         return Stopped()
 
     def state(self) -> dict[str, Any]:

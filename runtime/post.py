@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
+from callboard.actors.checks import check_id
 from callboard.actors.errors import UsageError
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Accepted, Mail, Refused
-from callboard.actors.verbs import check_id
 from callboard.runtime.registry import Registry, opened_of
 from callboard.runtime.waiting import Pending
 

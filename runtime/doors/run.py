@@ -9,10 +9,10 @@ from pathlib import Path
 import attrs
 
 from callboard.actors.books import TURN
+from callboard.actors.checks import check_submit
 from callboard.actors.errors import CallboardError, SessionNotFound, UsageError
 from callboard.actors.events import Envelope
-from callboard.actors.messages import Interrupting
-from callboard.actors.verbs import check_submit
+from callboard.actors.messages import Accepted, Interrupting, Refused
 from callboard.plugins import DEFAULT
 from callboard.plugins.files import FILES
 from callboard.plugins.shell import SHELL
@@ -30,6 +30,7 @@ from callboard.runtime.doors.screen import Screen
 from callboard.runtime.doors.story import Story
 from callboard.runtime.doors.tally import Tally, counted
 from callboard.runtime.handle import SessionHandle
+from callboard.runtime.lines import parse
 from callboard.runtime.models.replay import ReplayModel
 from callboard.runtime.reading import Item
 from callboard.runtime.recordings import summary
@@ -64,6 +65,8 @@ def run(options: RunOptions, output: Output) -> int:
         raise UsageError(NO_MODEL)
     replays = model.startswith("replay:")
     task = None if replays else check_submit(_task(options.task), None, TEXT_MAX_CHARS)
+    if task is not None:
+        parse(task)  # a command that does not exist is said before anything runs
     rt = open_runtime(
         options.config,
         model=model,
@@ -171,12 +174,24 @@ class Run:
             for name, task in model.loose_agents:
                 await self._rt.spawn(session.id, name, task, notify=False)
         for task in tasks:
-            await session.run(task)
+            await self._one(session, task)
             if self._interrupting is None:
                 await following.resting(unless=lambda: self._interrupting is not None)
             if self._interrupting is not None:
                 await self._interrupting
                 return
+
+    async def _one(self, session: SessionHandle, task: str) -> None:
+        """One task to its end; a line of the user's that is a command, as that command. A recording's are literal."""
+        if isinstance(self._rt.models.default, ReplayModel) or parse(task).verb == "submit":
+            await session.run(task)
+            return
+        answer = await session.command(task)
+        if isinstance(answer, Refused):
+            raise UsageError(f"{task.split(maxsplit=1)[0]} was refused: {answer.reason}: {answer.detail}.")
+        if isinstance(answer, Accepted) and answer.turn is not None:
+            await session.wait(answer.turn)
+        await session.wait_idle()
 
     def _interrupt(self, session: SessionHandle) -> bool:
         """(the first Ctrl-C) Interrupt what works; False when that was done before and it is time to stop."""

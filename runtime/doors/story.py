@@ -16,12 +16,15 @@ from callboard.actors.events import (
     Event,
     HookFailed,
     HookWarned,
+    MessageEdited,
     MessageQueued,
     MessageWithdrawn,
     ModelFailed,
     ModelSaid,
     Receipt,
     SessionOpened,
+    ShellEnded,
+    ShellStarted,
     ToolCalled,
     ToolReturned,
     TurnEnded,
@@ -125,10 +128,26 @@ class Story:
         return iter(())
 
     def _queued(self, queued: MessageQueued, session: str, room: int) -> Iterator[Text]:
-        if queued.source in ("user", "steer") or (queued.source.startswith("agent:") and queued.id.startswith("task:")):
+        if queued.task in ("compact", "review"):
+            yield from paragraphs(f"/{queued.task} {queued.text}".rstrip(), room, "bold", "› ")
+        elif queued.task == "shell" or queued.source == "shell":
+            return  # told by its start and its end
+        elif queued.source in ("user", "steer") or (
+            queued.source.startswith("agent:") and queued.id.startswith("task:")
+        ):
             yield from paragraphs(queued.text, room, "bold", "› ")
         elif not queued.source.startswith("agent:"):  # mail of subagents is told by their end
             yield from paragraphs(queued.text, room, "dim", f"› ({visible(queued.source)}) ")
+
+    def _edited(self, edited: MessageEdited, session: str, room: int) -> Iterator[Text]:
+        yield from paragraphs(edited.text, room, "bold", f"› ({visible(edited.id)} instead) ")
+
+    def _shell_started(self, started: ShellStarted, session: str, room: int) -> Iterator[Text]:
+        yield from paragraphs(started.command, room, "bold", "! ")
+
+    def _shell_ended(self, ended: ShellEnded, session: str, room: int) -> Iterator[Text]:
+        how = f"exit code {ended.code}" if ended.ending == "exited" else ended.ending.replace("_", " ")
+        yield _fit(Text(f"! ended: {how}, {seconds_text(ended.seconds)}", "dim"), room)
 
     def _withdrawn(self, withdrawn: MessageWithdrawn, session: str, room: int) -> Iterator[Text]:
         yield _fit(Text(f"message {visible(withdrawn.id)} was withdrawn", "dim"), room)
@@ -210,7 +229,10 @@ TELL: Mapping[type[Event], Callable[..., Iterator[Text]]] = MappingProxyType(
     {
         SessionOpened: Story._opened,
         MessageQueued: Story._queued,
+        MessageEdited: Story._edited,
         MessageWithdrawn: Story._withdrawn,
+        ShellStarted: Story._shell_started,
+        ShellEnded: Story._shell_ended,
         TurnStarted: Story._turn_started,
         ModelSaid: Story._said,
         ModelFailed: Story._model_failed,

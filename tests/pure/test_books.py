@@ -12,7 +12,6 @@ from callboard.actors.books import (
     OPENED,
     PARKED,
     QUEUE,
-    SEEN,
     TURN,
     USAGE,
     Child,
@@ -50,6 +49,7 @@ from callboard.actors.facts import ChildEnded, ChildSpawned, PlanModeRequested, 
 from callboard.actors.fold import Folds, Trail, replay
 from callboard.actors.memory import MemoryStore
 from callboard.actors.model import Assistant, Developer, Result, User
+from callboard.actors.seen import SEEN
 
 from .event_samples import CODEC, Book
 from .stories import books

@@ -37,7 +37,11 @@ from .event_samples import CODEC, EVENTS, TEXTS, events_of, same_bytes_after_one
 # Tags stand in logs that are kept for ever: this list only grows.
 TAGS = {
     "session_opened",
+    "message_edited",
     "message_queued",
+    "shell_ended",
+    "shell_started",
+    "verb_answered",
     "message_withdrawn",
     "messages_claimed",
     "queue_parked",
@@ -218,6 +222,10 @@ def test_a_new_field_has_a_default():
         "HookWarned": ["hook", "text"],
         "CellCalled": ["cell", "call"],
         "Compacted": ["summary"],
+        "MessageEdited": ["id", "text"],
+        "VerbAnswered": ["id", "verb", "answer"],
+        "ShellStarted": ["id", "command", "turn"],
+        "ShellEnded": ["id", "ending"],
         "PlanUpdated": ["explanation", "plan"],
         "PlanModeRequested": ["active"],
         "PlanModeSet": ["active"],

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from callboard.actors.books import BUILT_IN, HISTORY, QUEUE, SEEN
+from callboard.actors.books import BUILT_IN, HISTORY, QUEUE
 from callboard.actors.errors import CallboardError, UsageError
 from callboard.actors.events import Event, MessageQueued, MessageWithdrawn, NoteAdded, QueueParked, TurnStarted
 from callboard.actors.fold import Folds, Index, Projection, Trail, replay, table
+from callboard.actors.seen import SEEN
 
 from .event_samples import EVENTS, PROJECTIONS, events_of, plugin_modules
 

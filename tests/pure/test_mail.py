@@ -6,6 +6,7 @@ import pytest
 
 from callboard.actors import verbs
 from callboard.actors.books import PARKED, QUEUE
+from callboard.actors.checks import check_submit
 from callboard.actors.errors import UsageError
 from callboard.actors.events import MessagesClaimed, QueueParked, SessionOpened, TurnEnded, TurnStarted
 from callboard.actors.messages import Accepted, Mail, Submit
@@ -52,7 +53,7 @@ def test_an_id_of_mail_is_no_id_of_a_message():
     log.append(*verbs.decide(log, Mail("hi", "x"), idle=True, joins=False)[0])
     assert verbs.decide(log, Submit("hi", "x"), idle=True, joins=False)[0]
     with pytest.raises(UsageError, match="mail: are given by the session"):
-        verbs.check_submit("x", "mail:/root:x", 100)
+        check_submit("x", "mail:/root:x", 100)
 
 
 def test_mail_releases_nothing():

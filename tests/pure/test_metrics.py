@@ -146,6 +146,8 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     core.HookWarned("gate", "look"),  # the same
     core.CellCalled("c", core.Call("grep", {}, "c.1")),  # counted when it returns
     facts.ToolsFound(("grep",)),
+    *(core.MessageEdited("m", "ho"), core.VerbAnswered("v", "interrupt", {"type": "Idle"})),
+    *(core.ShellStarted("m", "ls", 1), core.ShellEnded("m", "exited", 0)),
     *(facts.PlanUpdated(None, ()), facts.PlanModeRequested(active=True), facts.PlanModeSet(active=True)),
     facts.TodosWritten(()),
     facts.ChildSpawned("c", "/root/c", "task"),  # counted when it ends

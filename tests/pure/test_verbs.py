@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from callboard.actors import verbs
 from callboard.actors.books import BUILT_IN, CHILDREN, PARKED, QUEUE, TURN
+from callboard.actors.checks import ID_MAX_CHARS, check_submit
 from callboard.actors.codec import Codec
 from callboard.actors.errors import UsageError
 from callboard.actors.eventlog import EventLog
@@ -35,7 +36,7 @@ from callboard.actors.messages import (
     Withdrawn,
     Writes,
 )
-from callboard.actors.verbs import CHILD_TEXT_MAX_CHARS, ID_MAX_CHARS
+from callboard.actors.verbs import CHILD_TEXT_MAX_CHARS
 
 from .event_samples import log_of
 
@@ -304,26 +305,26 @@ BAD: dict[str, tuple[Any, Any, str]] = {
 def test_a_bad_submit_is_the_callers_mistake(text, id_, error):
     """Each mistake is named, with what to write instead."""
     with pytest.raises(UsageError) as refused:
-        verbs.check_submit(text, id_, 1_000)
+        check_submit(text, id_, 1_000)
     assert error == str(refused.value)
 
 
 def test_a_long_id_is_refused_in_a_short_text():
     """The refusal of a huge id does not repeat all of it."""
     with pytest.raises(UsageError) as refused:
-        verbs.check_submit("x", "y" * 100_000, 1_000)
+        check_submit("x", "y" * 100_000, 1_000)
     assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize(("text", "id_"), [("x" * 1_000, "y" * ID_MAX_CHARS), (" x ", None), ("x", "autobahn")])
 def test_a_good_submit_passes(text, id_):
     """A text and an id within their limits are taken as they are."""
-    assert text == verbs.check_submit(text, id_, 1_000)
+    assert text == check_submit(text, id_, 1_000)
 
 
 def test_the_text_of_a_submit_is_made_fit_for_the_log():
     """Half a character in a text is replaced, so that it can be kept."""
-    assert "a\ufffd" == verbs.check_submit("a\ud800", None, 1_000)
+    assert "a\ufffd" == check_submit("a\ud800", None, 1_000)
 
 
 def test_turn_numbers_are_promised_rightly():

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import trio
 
-from callboard.actors.answered import KEPT_MAX
 from callboard.actors.books import HISTORY, PARKED, QUEUE, TURN
 from callboard.actors.errors import ModelError
 from callboard.actors.events import AbortRequested, Call, ModelSaid, StepStarted, ToolCalled, ToolReturned, TurnEnded
@@ -297,12 +296,3 @@ async def test_the_same_interrupt_sent_again_stops_no_later_turn():
         ended = await session.wait(2)
         assert ended is not None
         assert ("completed", "b") == (ended.reason, ended.last_message)
-
-
-async def test_ids_of_verbs_are_remembered_up_to_a_bound():
-    """The oldest answer is forgotten when there are too many; a verb without an id is never remembered."""
-    async with open_lab(ScriptedModel([])) as lab:
-        session = await lab.session()
-        for n in range(KEPT_MAX + 5):
-            assert Idle() == await session.interrupt(id=f"i{n}")
-        assert KEPT_MAX == len(session.actor.answered._answers or ())

@@ -1,0 +1,78 @@
+"""Starts: which task begins next in a free slot, and how it begins on the log; one line for each kind of task."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from callboard.actors.abort import AbortWindow
+from callboard.actors.books import MODE, PARKED, QUEUE, TURN
+from callboard.actors.claim import first_claim, next_start, next_task, starters
+from callboard.actors.eventlog import EventLog
+from callboard.actors.events import Event, Message, MessagesClaimed, ShellStarted, StartKind, TaskName, TurnStarted
+from callboard.actors.stage import Stage
+from callboard.actors.tasks import Task
+from callboard.actors.turn import Regular
+from callboard.actors.usershell import Shelling
+from callboard.actors.view import Scene
+
+TASKS: Mapping[TaskName, type[Task]] = MappingProxyType(
+    {
+        "": Regular,
+        "replace": Regular,
+        "shell": Shelling,
+    }
+)
+"""What is asked for, and the task that does it; what is not here is `Refused("unsupported")`."""
+
+
+class Start(NamedTuple):
+    """A turn that may begin: `message` asks for a task by its name, None for an ordinary turn."""
+
+    kind: StartKind
+    message: Message | None = None
+
+
+def can_do(stage: Stage, name: TaskName) -> bool:
+    """Whether this runtime has such a task."""
+    return name in TASKS and (name != "shell" or stage.shell is not None)
+
+
+def next_up(log: EventLog) -> Start | None:
+    """The turn that begins next, None when nothing may start one."""
+    queue, parked = log[QUEUE], log[PARKED]
+    if not queue:
+        return None
+    message = next_task(queue, parked=parked)
+    if message is not None:
+        return Start("user", message)
+    kind = next_start(queue, parked=parked, plan_mode=log[MODE].active)
+    return None if kind is None else Start(kind)
+
+
+def begin(
+    scene: Scene, start: Start, on_abort: Callable[[], None] | None, look: Callable[[], None]
+) -> tuple[Task, tuple[str, ...]]:
+    """Begin it on the log, and run it; also the ids of the messages that start it.
+
+    What asks for a task by its name is taken off the queue in the same piece: it enters history by what the task does.
+    """
+    log, stage, message = scene.log, scene.stage, start.message
+    number = log[TURN].number + 1
+    name: TaskName = "" if message is None else message.task
+    kind = TASKS[name]
+    if message is None:
+        first = starters(log[QUEUE], start.kind)
+        schema = first[-1].schema if first else None
+        log.append(TurnStarted(number, start=start.kind, started_ms=stage.now_ms(), schema=schema))
+        ids = tuple(one.id for one in first_claim(log[QUEUE], start.kind))
+    else:
+        ids = (message.id,)
+        began: list[Event] = [
+            TurnStarted(number, kind.kind, start.kind, stage.now_ms(), task=name),
+            MessagesClaimed(ids, ()),
+        ]
+        if name == "shell":
+            began.append(ShellStarted(message.id, message.text, number))
+        log.append(*began)
+    scene.window = AbortWindow(stage.timers, stage.limits.abort_window_s, on_abort)
+    return kind(scene, start.kind, look, message), ids

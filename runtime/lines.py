@@ -1,0 +1,93 @@
+"""Lines: what people type that begins with `/` or `!`, and which verb each is; all other text is a message."""
+
+import re
+from typing import Any, Protocol
+
+import attrs
+
+from callboard.actors.errors import UsageError
+
+KNOWN = "/compact, /review WHAT, /plan on|off, and !COMMAND"
+UNKNOWN = "there is no command {name}: known are {known}."
+NO_ARGUMENT = "/{name} takes nothing behind it, got {rest!r:.80}."
+WRONG_PLAN = "/plan takes on or off, got {rest!r:.80}."
+NO_REVIEW = "/review needs a text: what should be reviewed, such as /review the last commit."
+NO_COMMAND = "! needs a command, such as !ls."
+COMMAND = re.compile(r"/([A-Za-z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)  # a path has another slash and is text
+
+
+class Verbs(Protocol):
+    """A session, as far as lines go."""
+
+    async def submit(self, text: str, id: str | None = None) -> Any:
+        """A message."""
+        ...
+
+    async def compact(self, *, id: str | None = None) -> Any:
+        """A shorter history."""
+        ...
+
+    async def review(self, what: str, *, id: str | None = None) -> Any:
+        """A review."""
+        ...
+
+    async def shell(self, command: str, *, id: str | None = None) -> Any:
+        """A command of the user's own."""
+        ...
+
+    async def set_mode(self, mode: str, *, id: str | None = None) -> Any:
+        """Plan mode, on or off."""
+        ...
+
+
+@attrs.frozen
+class Line:
+    """A verb and what it is given; `submit` for a line that is no command."""
+
+    verb: str
+    text: str = ""
+
+    async def do(self, session: Verbs, id_: str | None = None) -> Any:
+        """Ask the session, and give back its answer."""
+        match self.verb:
+            case "compact":
+                return await session.compact(id=id_)
+            case "review":
+                return await session.review(self.text, id=id_)
+            case "shell":
+                return await session.shell(self.text, id=id_)
+            case "set_mode":
+                return await session.set_mode(self.text, id=id_)
+            case _:
+                return await session.submit(self.text, id_)
+
+
+def parse(line: Any) -> Line:
+    """The verb of a line; a `UsageError` says in one sentence what is wrong with it."""
+    if not isinstance(line, str):
+        raise UsageError(f"command takes a line of text, got {type(line).__name__}.")
+    if line.startswith("!"):
+        if not line[1:].strip():
+            raise UsageError(NO_COMMAND)
+        return Line("shell", line[1:].strip())
+    found = COMMAND.fullmatch(line)
+    if found is None:
+        return Line("submit", line)
+    return _slash(found[1].lower(), (found[2] or "").strip())
+
+
+def _slash(name: str, rest: str) -> Line:
+    match name:
+        case "compact":
+            if rest:
+                raise UsageError(NO_ARGUMENT.format(name=name, rest=rest))
+            return Line("compact")
+        case "review":
+            if not rest:
+                raise UsageError(NO_REVIEW)
+            return Line("review", rest)
+        case "plan":
+            if rest.lower() not in ("on", "off"):
+                raise UsageError(WRONG_PLAN.format(rest=rest))
+            return Line("set_mode", "plan" if rest.lower() == "on" else "default")
+    raise UsageError(UNKNOWN.format(name=f"/{name}", known=KNOWN))
