@@ -46,6 +46,8 @@ dispatch    one batch of calls: gate, hooks, guard, body, receipt
 tasks       Task: what runs in a session's slot; it hosts the work and closes the books
 asking      Asking: asks the model, again where that is advised, within the budgets
 compact     Compacting: makes the history small enough for its model
+findings    what a reviewer is told, and how its answer is read
+review      Reviewing: an agent of its own looks at what was done
 turn        Regular: steps until the model asks for no more tools
 ending      waits for the disk that holds the end of a turn
 alarm       one heap and one task for all that comes due
@@ -117,10 +119,12 @@ from callboard.actors.events import (
 from callboard.actors.facts import (
     ChildEnded,
     ChildSpawned,
+    Finding,
     PlanModeRequested,
     PlanModeSet,
     PlanStep,
     PlanUpdated,
+    ReviewEnded,
     Todo,
     TodosWritten,
     ToolsFound,
@@ -199,6 +203,7 @@ __all__ = [
     "Failed",
     "FatalToolError",
     "Fenced",
+    "Finding",
     "Hook",
     "HookFailed",
     "HookTurn",
@@ -238,6 +243,7 @@ __all__ = [
     "Reply",
     "Result",
     "Resync",
+    "ReviewEnded",
     "Rewrite",
     "RuntimeLeft",
     "SessionClosed",

@@ -4,12 +4,12 @@ from typing import Any
 
 import trio
 
-from callboard.actors.books import OPENED, USAGE
+from callboard.actors.books import FOUND, OPENED, USAGE
 from callboard.actors.budget import overspent, priced
 from callboard.actors.errors import ModelError
 from callboard.actors.events import ModelFailed, ModelSaid, Usage
 from callboard.actors.intake import provider_label, take
-from callboard.actors.model import STREAM_CLOSED, Model, Prompt, Reply, Say
+from callboard.actors.model import STREAM_CLOSED, Model, Prompt, Reply, Say, ToolSpec
 from callboard.actors.notices import ModelRetrying
 from callboard.actors.receipts import clean_text
 from callboard.actors.results import describe
@@ -31,6 +31,7 @@ class Asking(Task):
         self._path = "/root" if opened is None else opened.path
         self._system = (opened.system if opened is not None else None) or ""
         self._model_name = opened.model if opened is not None else None
+        self._withheld = opened.withheld if opened is not None else ()
         self._price = self._stage.price_of(self._model_name)
         self._model: Model | None = None
         self._idle_s = limits.idle_timeout_s
@@ -38,6 +39,11 @@ class Asking(Task):
         self._said: list[str] = []  # streamed by the request that is under way
         self._asked_s = self._model_s = 0.0  # when the last attempt began, and how long it took when it was answered
         self._away_s = 0.0  # all attempts and the waits between them, since the step began
+
+    def _specs(self) -> tuple[ToolSpec, ...]:
+        """The tools as the model sees them in this session."""
+        specs, withheld = self._stage.specs_for(self._log[FOUND]), self._withheld
+        return tuple(spec for spec in specs if spec.name not in withheld) if withheld else specs
 
     def _known(self) -> Model:
         """The session's model, looked up once a turn."""

@@ -121,7 +121,8 @@ def _said(state: History, event: ModelSaid) -> History:
 
 
 def _noted(state: History, event: NoteAdded) -> History:
-    note = User(event.text, event.source) if event.role == "user" else Developer(event.text)
+    role, text = event.role, event.text
+    note = User(text, event.source) if role == "user" else Assistant(text) if role == "assistant" else Developer(text)
     return History(state.messages.plus(note), state.queue)
 
 
@@ -353,21 +354,19 @@ class Child(Value, frozen=True, omit_defaults=False):
     status: ChildStatus = "running"
     text: str = ""
     turn: int = 0
+    mail: bool = True
 
 
 Children: TypeAlias = tuple[Child, ...]
 
 
 def _child_spawned(state: Children, event: ChildSpawned) -> Children:
-    return (*state, Child(event.child, event.path, event.task))
+    return (*state, Child(event.child, event.path, event.task, mail=event.mail))
 
 
 def _child_ended(state: Children, event: ChildEnded) -> Children:
-    return tuple(_ended(child, event) if child.id == event.child else child for child in state)
-
-
-def _ended(child: Child, event: ChildEnded) -> Child:
-    return Child(child.id, child.path, child.task, event.status, event.text, event.turn)
+    news = {"status": event.status, "text": event.text, "turn": event.turn}
+    return tuple(replace(child, **news) if child.id == event.child else child for child in state)
 
 
 CHILDREN: Projection[Children] = table("children", (), {ChildSpawned: _child_spawned, ChildEnded: _child_ended})

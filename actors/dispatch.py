@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from callboard.actors import hooks
-from callboard.actors.books import FOUND
+from callboard.actors.books import FOUND, OPENED
 from callboard.actors.cell import Cell
 from callboard.actors.entry import Entry, groups
 from callboard.actors.errors import CallOver, FatalToolError, ToolError
@@ -58,7 +58,14 @@ class Batch:
     def _callable(self) -> Mapping[str, Tool]:
         """By name, what this caller may call; anything else does not exist for it."""
         stage = self._stage
-        return stage.callable_by_model(self._log[FOUND]) if stage.has_deferred else stage.offered
+        tools = stage.callable_by_model(self._log[FOUND]) if stage.has_deferred else stage.offered
+        return self._not_withheld(tools)
+
+    def _not_withheld(self, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+        opened = self._log[OPENED]
+        if opened is None or not opened.withheld:
+            return tools
+        return {name: tool for name, tool in tools.items() if name not in opened.withheld}
 
     async def run(self) -> str | None:
         """Run all calls; the error that must end the turn, if a tool had one."""
@@ -294,7 +301,9 @@ class Nested(Batch):
 
     def _callable(self) -> Mapping[str, Tool]:
         tools, allowed = self._stage.tools, self._allowed
-        return tools if allowed is None else {name: tool for name, tool in tools.items() if name in allowed}
+        return self._not_withheld(
+            tools if allowed is None else {name: tool for name, tool in tools.items() if name in allowed}
+        )
 
     def _write_notes(self) -> None:
         """The batch around it does."""

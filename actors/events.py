@@ -15,9 +15,9 @@ StartKind: TypeAlias = Literal["user", "automatic", "recovery"]
 TurnReason: TypeAlias = Literal["completed", "aborted", "blocked", "interrupted"]
 Effect: TypeAlias = Literal["none", "idempotent", "once"]
 Ending: TypeAlias = Literal["graceful", "cancelled", "abandoned"]
-Role: TypeAlias = Literal["user", "developer"]
 TaskName: TypeAlias = Literal["", "replace", "compact", "review", "shell"]
 ShellEnding: TypeAlias = Literal["exited", "timed_out", "interrupted", "failed"]
+Role: TypeAlias = Literal["user", "developer", "assistant"]
 
 
 def kind_of(name: str) -> str:
@@ -122,7 +122,7 @@ class Policy(Value, frozen=True):
 
 
 class SessionOpened(Event, frozen=True):
-    """First event of every log: the session's place in its tree and what it was created with."""
+    """First event of every log: the session's place in its tree, what it was created with, which tools it has not."""
 
     parent: str | None = None
     root: str = ""
@@ -132,6 +132,7 @@ class SessionOpened(Event, frozen=True):
     system: str | None = None
     model: str | None = None
     title: str | None = None
+    withheld: tuple[str, ...] = ()
 
 
 class MessageQueued(Event, frozen=True):

@@ -1,10 +1,11 @@
-"""The events of the shipped plugins: plan, plan mode, todo, agents and tool search."""
+"""The events of the shipped plugins: plan, plan mode, todo, agents, tool search and reviews."""
 
 from typing import Literal, TypeAlias
 
 from callboard.actors.events import Event, Value
 
 Progress: TypeAlias = Literal["pending", "in_progress", "completed"]
+ReviewEnding: TypeAlias = Literal["completed", "interrupted", "failed"]
 ChildStatus: TypeAlias = Literal["pending", "running", "interrupted", "completed", "failed", "stopped"]
 
 
@@ -49,11 +50,12 @@ class TodosWritten(Event, frozen=True):
 
 
 class ChildSpawned(Event, frozen=True):
-    """A subagent was started: its session id, its path in the tree, and its task."""
+    """A subagent was started: its session id, its path in the tree, its task, whether its ends are told as mail."""
 
     child: str
     path: str
     task: str
+    mail: bool = True
 
 
 class ChildEnded(Event, frozen=True):
@@ -71,6 +73,28 @@ class ToolsFound(Event, frozen=True):
     names: tuple[str, ...]
 
 
+class Finding(Value, frozen=True, omit_defaults=False):
+    """Something a reviewer found: confidence 0 to 1, priority 0 (at once) to 3, and where it shows."""
+
+    title: str
+    body: str
+    confidence: float
+    priority: int
+    file: str
+    first_line: int
+    last_line: int
+
+
+class ReviewEnded(Event, frozen=True):
+    """A review is over: what `child` found, and what it says of the whole; or in `explanation` why there is nothing."""
+
+    turn: int
+    child: str
+    ending: ReviewEnding
+    findings: tuple[Finding, ...] = ()
+    explanation: str = ""
+
+
 PLUGIN_EVENTS: tuple[type[Event], ...] = (
     PlanUpdated,
     PlanModeRequested,
@@ -79,4 +103,5 @@ PLUGIN_EVENTS: tuple[type[Event], ...] = (
     ChildSpawned,
     ChildEnded,
     ToolsFound,
+    ReviewEnded,
 )

@@ -163,13 +163,15 @@ class Inject(Input):
 
 @attrs.frozen(eq=False)
 class Mail(Input):
-    """Mail of another agent, at `author` in the tree: input of the next step; with `trigger` it starts a turn if idle.
-
-    `id` is the sender's own, so two senders may choose the same.
-    """
+    """Mail of the agent at `author`: input of the next step; with `trigger` it starts a turn in an idle session."""
 
     author: str = "/root"
     trigger: bool = True
+
+    @classmethod
+    def signed(cls, author: str, text: str, id: str | None, *, trigger: bool, reply: Reply) -> "Mail":
+        """Mail under the sender's own id, so two senders may choose the same."""
+        return cls(text, f"mail:{author}:{id}" if id else None, author, trigger, reply=reply)
 
     @property
     def quiet(self) -> bool:

@@ -44,11 +44,16 @@ class Limits:
     compact_tokens_max: int | None = None
     tokens_max: int | None = None
     cost_usd_max: float | None = None
+    review_model: str | None = None
 
 
 @attrs.frozen
 class SpawnRequest:
-    """A subagent somebody asks for; `call` is the tool call that asks."""
+    """A subagent somebody asks for.
+
+    `system` None: the instructions of its parent. It has not the tools `withheld`. Without `mail` its end is a fact on
+    its parent's log and no message.
+    """
 
     parent: str
     name: str
@@ -56,6 +61,9 @@ class SpawnRequest:
     role: str | None = None
     model: str | None = None
     notify: bool = True
+    system: str | None = None
+    withheld: tuple[str, ...] = ()
+    mail: bool = True
 
 
 class Spawner(Protocol):
@@ -63,6 +71,10 @@ class Spawner(Protocol):
 
     async def spawn(self, request: SpawnRequest) -> tuple[str, str]:
         """(Trio) Admit and start a child; its (session id, path). A `ToolError` names the limit that refused."""
+        ...
+
+    def dismiss(self, session_id: str) -> None:
+        """End an agent for good, with cause `parent` if it works; harmless when it has ended."""
         ...
 
 

@@ -7,8 +7,10 @@ from typing import NamedTuple
 from callboard.actors.abort import AbortWindow
 from callboard.actors.books import MODE, PARKED, QUEUE, TURN
 from callboard.actors.claim import first_claim, next_start, next_task, starters
+from callboard.actors.compact import Compacting
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, Message, MessagesClaimed, ShellStarted, StartKind, TaskName, TurnStarted
+from callboard.actors.review import Reviewing
 from callboard.actors.stage import Stage
 from callboard.actors.tasks import Task
 from callboard.actors.turn import Regular
@@ -19,6 +21,8 @@ TASKS: Mapping[TaskName, type[Task]] = MappingProxyType(
     {
         "": Regular,
         "replace": Regular,
+        "compact": Compacting,
+        "review": Reviewing,
         "shell": Shelling,
     }
 )
@@ -34,7 +38,8 @@ class Start(NamedTuple):
 
 def can_do(stage: Stage, name: TaskName) -> bool:
     """Whether this runtime has such a task."""
-    return name in TASKS and (name != "shell" or stage.shell is not None)
+    needs = {"shell": stage.shell, "review": stage.spawner}
+    return name in TASKS and needs.get(name, stage) is not None
 
 
 def next_up(log: EventLog) -> Start | None:

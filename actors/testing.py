@@ -208,7 +208,7 @@ class LabSession:
 
     async def mail(self, text: str, *, author: str = "/root", trigger: bool = True, id: str | None = None) -> Any:
         """Mail to this session, of an agent at `author`."""
-        return await self.ask(lambda reply: Mail(text, id, author, trigger, reply=reply))
+        return await self.ask(lambda reply: Mail.signed(author, text, id, trigger=trigger, reply=reply))
 
     async def run(self, text: str) -> TurnEnded:
         """Submit, and wait for the end of the turn that takes it."""

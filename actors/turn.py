@@ -7,7 +7,7 @@ import msgspec
 import trio
 
 from callboard.actors import hooks
-from callboard.actors.books import FILLED, FOUND, HISTORY, MODE, QUEUE, TURN, Queue
+from callboard.actors.books import FILLED, HISTORY, MODE, QUEUE, TURN, Queue
 from callboard.actors.claim import first_claim, goes_on, later_claim
 from callboard.actors.compact import Shrinking
 from callboard.actors.compaction import filled, limit_tokens, tokens_of_text, window_of
@@ -121,9 +121,7 @@ class Regular(Shrinking):
         """The tokens of the step's request with what it will claim."""
         log, queue = self._log, self._log[QUEUE]
         offered = first_claim(queue, self._start) if step == 1 else later_claim(queue)
-        prompt = Prompt(
-            log.session, self._turn, step, self._system, log[HISTORY].messages, self._stage.specs_for(log[FOUND])
-        )
+        prompt = Prompt(log.session, self._turn, step, self._system, log[HISTORY].messages, self._specs())
         return filled(prompt, log[FILLED]) + sum(tokens_of_text(message.text) for message in offered)
 
     async def _once_more(self, error: ModelError, step: int) -> Reply | None:
@@ -260,8 +258,7 @@ class Regular(Shrinking):
                 parts.append(plugin.prompt_section(view) or "")
         system = "\n\n".join(part for part in parts if part)
         messages = self._log[HISTORY].messages
-        specs = self._stage.specs_for(self._log[FOUND])
-        return Prompt(self._log.session, self._turn, step, system, messages, specs, self._schema)
+        return Prompt(self._log.session, self._turn, step, system, messages, self._specs(), self._schema)
 
     def _hear(self, reply: Reply) -> None:
         self._first_token()

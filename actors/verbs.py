@@ -50,6 +50,7 @@ from callboard.actors.messages import (
 from callboard.actors.seen import SEEN
 
 CHILD_TEXT_MAX_CHARS = 20_000
+ANSWER_MAX_CHARS = 200_000  # of one that a task waits for and reads
 
 NO_SHELL = "shell is unavailable in this session"
 TASK_OF: Mapping[type[Input], TaskName] = MappingProxyType(
@@ -216,12 +217,14 @@ def resume(log: EventLog) -> Decision:
 
 
 def child_done(log: EventLog, letter: ChildDone) -> Decision:
-    """The end of a child's turn, once, together with the mail that tells the model; a repeat writes nothing."""
+    """The end of a child's turn, once, with the mail that tells the model where it is told; a repeat writes nothing."""
     known = next((child for child in log[CHILDREN] if child.id == letter.child), None)
     if known is None or known.turn >= letter.turn:
         return (), Accepted(log.seq - 1)
-    text = letter.text[:CHILD_TEXT_MAX_CHARS]
+    text = letter.text[: CHILD_TEXT_MAX_CHARS if known.mail else ANSWER_MAX_CHARS]
     ended = ChildEnded(letter.child, letter.status, text, letter.turn)
+    if not known.mail:
+        return (ended,), Accepted(log.seq)
     id_, seq = f"child:{letter.child}:{letter.turn}", log.seq + 1
     mail = MessageQueued(id_, child_news(letter, text), f"agent:{letter.path}", given=True, seq=seq, wake=letter.wake)
     return (ended, mail), Accepted(seq)

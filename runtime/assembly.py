@@ -167,6 +167,7 @@ def limits_of(config: RuntimeConfig, steps_max: int = 0) -> Limits:
         compact_tokens_max=config.model.compact_tokens_max,
         tokens_max=config.budget.tokens_max,
         cost_usd_max=config.budget.cost_usd_max,
+        review_model=agents.review_model,
     )
 
 

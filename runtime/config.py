@@ -114,7 +114,7 @@ class StoreConfig:
 
 @attrs.frozen(kw_only=True)
 class Agents:
-    """[agents]: limits of a tree of agents, and what an interrupt says in their history."""
+    """[agents]: limits of a tree of agents, what an interrupt says in their history, and which model reviews."""
 
     depth_max: int = attrs.field(default=3, validator=_at_least(0))
     running_max: int = attrs.field(default=8, validator=_at_least(0))
@@ -124,6 +124,7 @@ class Agents:
     notify: Literal["wake", "queue"] = "wake"
     interrupt_message: bool = True
     marker_role: Literal["user", "developer"] = "user"
+    review_model: str | None = None
 
 
 @attrs.frozen(kw_only=True)

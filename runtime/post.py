@@ -32,7 +32,7 @@ class Post:
         if receiver not in self._registry:
             await self._open(receiver)
         pending = Pending()
-        self._registry.tell(receiver, Mail(text, id, author.path, trigger, reply=pending.reply))
+        self._registry.tell(receiver, Mail.signed(author.path, text, id, trigger=trigger, reply=pending.reply))
         answer: Accepted | Refused = await pending.get()
         return answer
 

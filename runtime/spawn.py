@@ -12,7 +12,7 @@ from callboard.actors.errors import CallboardError, ToolError, UsageError
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
 from callboard.actors.facts import ChildSpawned, ChildStatus
-from callboard.actors.messages import ChildDone, Interrupt, Submit
+from callboard.actors.messages import ChildDone, Interrupt, Stop, Submit
 from callboard.actors.phase import Phase
 from callboard.actors.receipts import clean_text
 from callboard.actors.session import Session
@@ -170,11 +170,13 @@ class Spawner:
         self, request: SpawnRequest, parent: Session, opened: SessionOpened, child_id: str, path: str
     ) -> None:
         model, task = request.model or opened.model, clean_text(request.task)
+        system = opened.system if request.system is None else request.system
+        withheld = tuple(dict.fromkeys((*opened.withheld, *request.withheld)))
         opening = SessionOpened(
-            parent.id, opened.root, opened.depth + 1, path, opened.policy, opened.system, model, request.name
+            parent.id, opened.root, opened.depth + 1, path, opened.policy, system, model, request.name, withheld
         )
         child = Session(self._stage, child_id, opening)
-        parent.log.append(ChildSpawned(child_id, path, task))
+        parent.log.append(ChildSpawned(child_id, path, task, request.mail))
         self._tree(opened.root).spawned += opened.depth > 0
         try:
             self._sessions.supervise(child)
@@ -233,6 +235,12 @@ class Spawner:
             return
         for child in self.live_children(parent):
             child.tell(Interrupt(cause="parent"))
+
+    def dismiss(self, session_id: str) -> None:
+        """End an agent for good, with cause `parent` if it works; harmless when it has ended."""
+        child = self._registry.get(session_id)
+        if child is not None:
+            child.tell(Stop("parent"))
 
     def live_children(self, parent: Session) -> Iterator[Session]:
         """The children of a session that are live."""

@@ -80,11 +80,11 @@ async def test_mail_that_leads_nowhere(to, error):
 async def test_a_full_mailbox_is_told_at_once():
     """The sender does not wait for room."""
     config = RuntimeConfig()
-    config = RuntimeConfig(runtime=type(config.runtime)(mailbox_max=2))
+    config = RuntimeConfig(runtime=type(config.runtime)(mailbox_max=3))
     async with open_runtime(config, model=ScriptedModel()) as rt:
         parent = await rt.create("p")
         for _ in range(2):
             await parent.mail("/root", "hello", trigger=False)
         async with asyncio.timeout(SLACK_S):
             with pytest.raises(MailboxFull):
-                await parent.mail("/root", "hello")
+                await parent.mail("/root", "hello", trigger=False)

@@ -67,6 +67,7 @@ TAGS = {
     "child_spawned",
     "child_ended",
     "tools_found",
+    "review_ended",
 }
 
 
@@ -233,6 +234,7 @@ def test_a_new_field_has_a_default():
         "ChildSpawned": ["child", "path", "task"],
         "ChildEnded": ["child", "status", "text"],
         "ToolsFound": ["names"],
+        "ReviewEnded": ["turn", "child", "ending"],
     }
 
 

@@ -40,6 +40,7 @@ DIGESTS = {
     "crash-1.jsonl": "aaaecab41a407366aeb490a7cd9bf18636eee3364be52fbd5bcaf8058bb01b12",
     "crash-1.repaired.jsonl": "7a09f28521f78e866ce69e95a9e0606011984e3492f958ba5446a080b29feaf8",
     "hooks-1.jsonl": "9612d690fecd56b128dcd56e79d264e5645f77de2a2b702eaefe220e2078add4",
+    "review-1.jsonl": "b76bd416b758f2803f45c7d3169a27cedd43a945b09b6e6665e110dd189b0eed",
     "story-1.jsonl": "47a691b2f2bcfd7266937fef0fb78c89a055827c4f3563d44e7ec42a5e9230b6",
     "verbs-1.jsonl": "372842de41db6973b3acd197833296ce9395e9ef5f825967ba70d572251ff0fb",
     "story-1.state.json": "9d9fafcb7ecee397864653e483c506bfcce7aec881ebbd3254576a46d642570a",

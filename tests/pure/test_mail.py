@@ -17,6 +17,11 @@ from .event_samples import log_of
 OPEN = (SessionOpened(), TurnStarted(1))
 
 
+def sent(author: str = "/root") -> Mail:
+    """Mail under an id."""
+    return Mail.signed(author, "hi", "x", trigger=True, reply=lambda _: None)
+
+
 def test_mail_says_who_wrote_it_and_whether_it_wakes():
     """The author is the source, the model reads it in the first line, and `trigger` decides what it starts."""
     log = log_of(SessionOpened())
@@ -37,20 +42,20 @@ def test_an_id_is_its_senders_own():
     ids: list[str] = []
     events: Any
     for author in ("/root", "/root/a", "/root"):
-        events, _ = verbs.decide(log, Mail("hi", "x", author), idle=False, joins=True)
+        events, _ = verbs.decide(log, sent(author), idle=False, joins=True)
         if events:
             log.append(*events)
         ids += [event.id for event in events]
     assert ["mail:/root:x", "mail:/root/a:x"] == ids
     log.append(MessagesClaimed(tuple(ids)), TurnEnded(1, "completed"))
-    assert ((), Accepted(3)) == verbs.decide(log, Mail("other", "x"), idle=True, joins=False)
-    assert ((), Accepted(4)) == verbs.decide(log, Mail("other", "x", "/root/a"), idle=True, joins=False)
+    assert ((), Accepted(3)) == verbs.decide(log, sent(), idle=True, joins=False)
+    assert ((), Accepted(4)) == verbs.decide(log, sent("/root/a"), idle=True, joins=False)
 
 
 def test_an_id_of_mail_is_no_id_of_a_message():
     """Input under the same id is a message of its own, and nobody may choose an id that mail has."""
     log = log_of(SessionOpened())
-    log.append(*verbs.decide(log, Mail("hi", "x"), idle=True, joins=False)[0])
+    log.append(*verbs.decide(log, sent(), idle=True, joins=False)[0])
     assert verbs.decide(log, Submit("hi", "x"), idle=True, joins=False)[0]
     with pytest.raises(UsageError, match="mail: are given by the session"):
         check_submit("x", "mail:/root:x", 100)

@@ -151,6 +151,7 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     *(facts.PlanUpdated(None, ()), facts.PlanModeRequested(active=True), facts.PlanModeSet(active=True)),
     facts.TodosWritten(()),
     facts.ChildSpawned("c", "/root/c", "task"),  # counted when it ends
+    facts.ReviewEnded(1, "c", "completed"),  # its turn and its agent are counted
 )
 NOTICES_COUNTED: tuple[tuple[notices.Notice, dict[str, float]], ...] = (
     (

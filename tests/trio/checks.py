@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from prometheus_client import CollectorRegistry
 from tests.pure.metrics_samples import samples
 
-from callboard.actors.books import HISTORY, PARKED, QUEUE, TURN
+from callboard.actors.books import HISTORY, MODE, PARKED, QUEUE, TURN
 from callboard.actors.claim import next_start
 from callboard.actors.events import (
     ControlCallEnded,
@@ -39,7 +39,8 @@ def check_promises(records: Sequence[Event], session: LabSession, accepted: Coll
     assert fates == queued
     assert set(queued.values()) <= {1}
     assert set(accepted) <= set(queued), "what was accepted is not on the log"
-    assert next_start(queue, parked=session.state(PARKED), plan_mode=False) is None, "something waits for its turn"
+    start = next_start(queue, parked=session.state(PARKED), plan_mode=session.state(MODE).active)
+    assert start is None, "something waits for its turn"
     ends = of_kind(records, TurnEnded)
     assert len(ends) == session.state(TURN).number
     assert sum(len(e.receipts) for e in ends) == len(of_kind(records, ToolReturned))

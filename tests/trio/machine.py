@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -244,6 +245,13 @@ class Machine:
             grown = [event for id_ in AGENTS for event in lab.records(id_)[before[id_] :]]
             check_counts(lab.events, grown, [one.name for one in KIT])
 
+    async def insist(self, verb: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask until there is room for it."""
+        while True:
+            with suppress(MailboxFull):
+                return await verb()
+            await trio.sleep(0.1)
+
     async def rest(self) -> None:
         """All is well again: everything accepted gets its turn, every verb its answer, and the next turn works."""
         self.rough, self.resting = False, True
@@ -254,14 +262,13 @@ class Machine:
         for id_ in AGENTS:
             session = self.lab.sessions[id_]
             with trio.fail_after(BOUND_S):
-                await session.ask(lambda reply: SetMode(active=False, reply=reply))
-                await session.wait_idle()
-                await session.resume_queue()
-                await session.wait_idle()
+                for verb in ("default", "resume_queue", "default"):
+                    await self.insist(partial(VERBS[verb], self, session))
+                    await self.insist(session.wait_idle)
         for session in self.lab.sessions.values():
             with trio.fail_after(BOUND_S):
-                ended = await session.run("the last task")
-                await session.wait_idle()
+                ended = await self.insist(partial(session.run, "the last task"))
+                await self.insist(session.wait_idle)
             assert (ended.reason, ended.error) == ("completed", None)
         with trio.move_on_after(BOUND_S):
             while self.open or any(one.actor.phase is not Phase.IDLE for one in self.lab.sessions.values()):
