@@ -3,7 +3,8 @@
 Read in this order:
 
 errors      every error a caller can meet, by whose fault it is
-events      Event and the core events, and the Envelope around one
+events      Event and the core events
+envelope    the Envelope around an event, and the kinds that every log may hold
 notices     what may be heard of but is never kept
 facts       the events of the shipped plugins
 codec       events <-> bytes, envelopes <-> lines
@@ -67,6 +68,7 @@ session     Session: mailbox, phase, one running task
 testing     scripted models, fakes, a lab, seeds: public
 """
 
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import (
     CallboardError,
     CallOver,
@@ -90,7 +92,6 @@ from callboard.actors.events import (
     CellCalled,
     Compacted,
     ControlCallEnded,
-    Envelope,
     Event,
     HookFailed,
     HookWarned,

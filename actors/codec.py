@@ -4,13 +4,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from callboard.actors.envelope import CORE_EVENTS, Envelope, Unknown
 from callboard.actors.errors import LogError, UsageError
 from callboard.actors.events import (
-    CORE_EVENTS,
     AbortRequested,
     CellCalled,
     ControlCallEnded,
-    Envelope,
     Event,
     MessageWithdrawn,
     ModelFailed,
@@ -22,7 +21,6 @@ from callboard.actors.events import (
     ToolReturned,
     TurnEnded,
     TurnStarted,
-    Unknown,
 )
 from callboard.actors.facts import PLUGIN_EVENTS
 

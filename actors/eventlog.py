@@ -12,8 +12,9 @@ import trio
 
 from callboard.actors.books import QUEUE, TURN
 from callboard.actors.codec import Codec
+from callboard.actors.envelope import CORE_EVENTS, Envelope
 from callboard.actors.errors import LogError, UsageError
-from callboard.actors.events import CORE_EVENTS, Envelope, Event, TurnEnded
+from callboard.actors.events import Event, TurnEnded
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.invariants import PROMISES, broken_by
 from callboard.actors.store import Done, Header, Record, Store

@@ -1,4 +1,4 @@
-"""The facts of a session: Event, the core events, and the Envelope around one."""
+"""The facts of a session: Event, and the core events."""
 
 import re
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -381,48 +381,3 @@ class ShellEnded(Event, frozen=True):
     ending: ShellEnding
     code: int | None = None
     seconds: float = 0.0
-
-
-class Unknown(Event, frozen=True):
-    """An ignorable event of a kind this build does not know; kept as the bytes it came in."""
-
-    name: str
-    body: bytes
-
-
-class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """An event in its place: the session's id, its number from 0, wall milliseconds UTC, and the turn it fell in."""
-
-    session: str
-    seq: int
-    at_ms: int
-    turn: int | None
-    event: Event
-
-
-CORE_EVENTS: tuple[type[Event], ...] = (
-    SessionOpened,
-    MessageQueued,
-    MessageWithdrawn,
-    MessagesClaimed,
-    QueueParked,
-    NoteAdded,
-    TurnStarted,
-    StepStarted,
-    StepEnded,
-    ModelSaid,
-    ModelFailed,
-    ToolCalled,
-    ToolReturned,
-    ControlCallEnded,
-    AbortRequested,
-    TurnEnded,
-    HookFailed,
-    HookWarned,
-    CellCalled,
-    Compacted,
-    MessageEdited,
-    VerbAnswered,
-    ShellStarted,
-    ShellEnded,
-)

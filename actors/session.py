@@ -312,14 +312,11 @@ class Session:
             ended(None)
 
     def _interrupt(self, letter: Interrupt, do: Do, after: Phase) -> None:
-        answer = answered(self.log[SEEN], letter)
-        events: tuple[Event, ...] = ()
-        if answer is None:
-            answer = self._interrupting(letter, do, after)
-            events = record(letter, answer)
+        again = answered(self.log[SEEN], letter) if letter.id else None
+        answer = again or self._interrupting(letter, do, after)
         letter.reply(answer)  # whether or not the log takes it
-        if events:
-            self._note(*events)
+        if again is None and letter.id:
+            self._note(*record(letter, answer))
 
     def _interrupting(self, letter: Interrupt, do: Do, after: Phase) -> Interrupting | Idle | Refused:
         turn = self.log[TURN]

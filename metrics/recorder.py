@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from callboard import __version__
+from callboard.actors.envelope import CORE_EVENTS
 from callboard.actors.events import (
-    CORE_EVENTS,
     Compacted,
     ControlCallEnded,
     Event,

@@ -8,8 +8,8 @@ from typing import Any, Self, TypeAlias
 import attrs
 
 from callboard.actors.codec import Codec
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import UsageError
-from callboard.actors.events import Envelope
 from callboard.actors.notices import (
     Delta,
     DurabilityDelayed,

@@ -25,6 +25,7 @@ TABLES = Tables(
     metrics_sees=(
         "callboard.actors",
         "callboard.actors.events",
+        "callboard.actors.envelope",
         "callboard.actors.errors",
         "callboard.actors.facts",
         "callboard.actors.notices",

@@ -13,8 +13,9 @@ import attrs
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import UsageError
-from callboard.actors.events import Envelope, ToolCalled, ToolReturned, TurnEnded
+from callboard.actors.events import ToolCalled, ToolReturned, TurnEnded
 from callboard.plugins.files import FILES
 from callboard.plugins.shell import SHELL
 from callboard.runtime.app import Runtime, open_runtime, serve_metrics

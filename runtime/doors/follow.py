@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from callboard.actors.books import CHILDREN
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallboardError, SessionClosed
-from callboard.actors.events import Envelope
 from callboard.actors.facts import ChildSpawned
 from callboard.actors.phase import Phase
 from callboard.runtime.app import Runtime

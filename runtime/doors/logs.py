@@ -7,8 +7,9 @@ import attrs
 from rich.cells import cell_len
 from rich.text import Text
 
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import SessionNotFound, UsageError
-from callboard.actors.events import Envelope, TurnEnded, TurnStarted
+from callboard.actors.events import TurnEnded, TurnStarted
 from callboard.actors.store import Header
 from callboard.plugins import DEFAULT
 from callboard.runtime.assembly import assemble

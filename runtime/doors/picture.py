@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from callboard.actors.envelope import Envelope
 from callboard.actors.events import (
-    Envelope,
     Event,
     ModelSaid,
     SessionOpened,

@@ -10,8 +10,8 @@ import attrs
 
 from callboard.actors.books import TURN
 from callboard.actors.checks import check_submit
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallboardError, SessionNotFound, UsageError
-from callboard.actors.events import Envelope
 from callboard.actors.messages import Accepted, Interrupting, Refused
 from callboard.plugins import DEFAULT
 from callboard.plugins.files import FILES

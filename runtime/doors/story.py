@@ -8,11 +8,11 @@ import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
+from callboard.actors.envelope import Envelope
 from callboard.actors.events import (
     AbortRequested,
     CallReceipt,
     Compacted,
-    Envelope,
     Event,
     HookFailed,
     HookWarned,

@@ -4,7 +4,8 @@ from collections import Counter
 
 import attrs
 
-from callboard.actors.events import Compacted, ControlCallEnded, Envelope, ModelSaid, ToolReturned, TurnEnded, Usage
+from callboard.actors.envelope import Envelope
+from callboard.actors.events import Compacted, ControlCallEnded, ModelSaid, ToolReturned, TurnEnded, Usage
 from callboard.actors.facts import ChildSpawned
 from callboard.runtime.doors.story import seconds_text
 

@@ -67,11 +67,14 @@ def test_signatures_are_as_the_documents_say():
     assert ["text"] == names(handle.run)[:1]
     assert ["turn", "id"] == names(handle.interrupt)
     assert ["turn"] == names(handle.wait)
-    assert ["id"] == names(handle.withdraw)
-    assert ["mode"] == names(handle.set_mode)
+    assert ["id", "verb_id"] == names(handle.withdraw)
+    assert ["id", "text", "verb_id"] == names(handle.edit)
+    assert ["text", "id", "schema"] == names(handle.replace)
+    assert ["mode", "id"] == names(handle.set_mode)
+    assert ["id"] == names(handle.resume_queue)
     assert ["after", "deltas"] == names(handle.events)[:2]
     assert ["id"] == names(handle.stop)
-    for verb in ("wait_idle", "resume_queue", "state", "children"):
+    for verb in ("wait_idle", "state", "children"):
         assert [] == names(getattr(handle, verb))
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from callboard.actors.events import Envelope
+from callboard.actors.envelope import Envelope
 from callboard.actors.facts import PlanUpdated
 from callboard.actors.messages import Accepted
 from callboard.actors.testing import ScriptedModel

@@ -7,12 +7,12 @@ import pytest
 
 from callboard.actors import (
     AbortRequested,
+    Accepted,
     Assistant,
     Call,
     ChildEnded,
     ChildSpawned,
     Finding,
-    Message,
     MessageQueued,
     Prompt,
     Reply,
@@ -23,13 +23,10 @@ from callboard.actors import (
     TurnStarted,
     User,
 )
-from callboard.actors.abort import AbortWindow
-from callboard.actors.books import HISTORY, TURN
+from callboard.actors.books import HISTORY
 from callboard.actors.errors import ModelError
 from callboard.actors.findings import INTERRUPTED, REVIEWER, UNUSABLE
 from callboard.actors.messages import Refused
-from callboard.actors.phase import Phase
-from callboard.actors.review import Reviewing
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.config import Agents
@@ -42,31 +39,17 @@ GOOD = msgspec.json.encode({"findings": [{**ONE, "first_line": 3, "last_line": 5
 FOUND = Finding("Close it", "It leaks.", 0.9, 1, "a.py", 3, 5)
 
 
-def begin(rt, session: str, what: str) -> int:
-    """Start a review in the free slot of a session, as its actor starts any task; the turn's number."""
-    actor = rt._sessions.registry.actor(session)
-    assert actor.phase is Phase.IDLE
-    number: int = actor.log[TURN].number + 1
-    actor.log.append(TurnStarted(number, "review"))
-    actor.scene.window = AbortWindow(actor.stage.timers, actor.stage.limits.abort_window_s, actor.on_abort)
-    actor.phase = Phase.RUNNING
-    actor._slot.take(Reviewing(actor.scene, "user", actor.mailbox.nudge, Message("r", what)))
-    return number
+async def asked(session, what="all of it") -> int | None:
+    """The turn of a review."""
+    accepted = await session.review(what)
+    assert isinstance(accepted, Accepted)
+    return accepted.turn
 
 
-async def reviewed(rt, session, what="the last commit") -> TurnEnded:
+async def reviewed(session, what="the last commit") -> TurnEnded:
     """The end of a review that nobody disturbs."""
-    ended: TurnEnded = await session.wait(await on_trio(rt, begin, rt, session.id, what))
+    ended: TurnEnded = await session.wait(await asked(session, what))
     return ended
-
-
-async def on_trio(rt, fn, *args):
-    """Run it where actors run."""
-
-    async def run():
-        return fn(*args)
-
-    return await rt._sessions._on_trio(run)
 
 
 def reviewer(answer):
@@ -80,7 +63,7 @@ async def test_a_review_is_recorded_in_the_parent():
     async with open_runtime(model=model) as rt:
         s = await rt.create("p")
         await s.run("work")
-        ended = await reviewed(rt, s)
+        ended = await reviewed(s)
         assert ("completed", "review", None) == (ended.reason, ended.kind, ended.error)
         assert [ReviewEnded(2, "p.review_2", "completed", (FOUND,), "Nearly.")] == of(ReviewEnded, rt, "p")
         assert "The review has 1 finding:\n- [P1] Close it (a.py:3-5, confidence 0.9)\nNearly." == ended.last_message
@@ -107,7 +90,7 @@ async def test_the_reviewer_works_alone():
 
     async with open_runtime(model=reviewer(answer)) as rt:
         s = await rt.create("p", system="Be brief.")
-        await reviewed(rt, s, "a.py")
+        await reviewed(s, "a.py")
         opened = of(SessionOpened, rt, "p.review_1")[0]
         assert (REVIEWER, "p") == (opened.system, opened.parent)
         names = {tool.name for tool in seen[0].tools}
@@ -124,7 +107,7 @@ async def test_another_model_may_review():
     config = RuntimeConfig(agents=Agents(review_model="scripted:demo"))
     async with open_runtime(config, model=ScriptedModel([])) as rt:
         s = await rt.create("p")
-        await reviewed(rt, s)
+        await reviewed(s)
         assert "scripted:demo" == of(SessionOpened, rt, "p.review_1")[0].model
 
 
@@ -136,7 +119,7 @@ async def test_an_answer_without_findings(text, ending, explanation):
     """Words are the explanation, and nothing at all is said in one sentence."""
     async with open_runtime(model=reviewer(lambda prompt: Reply(text))) as rt:
         s = await rt.create("p")
-        ended = await reviewed(rt, s)
+        ended = await reviewed(s)
         assert [(ending, (), explanation)] == [(e.ending, e.findings, e.explanation) for e in of(ReviewEnded, rt, "p")]
         assert "completed" == ended.reason
 
@@ -149,7 +132,7 @@ async def test_a_reviewer_that_fails():
 
     async with open_runtime(model=reviewer(answer)) as rt:
         s = await rt.create("p")
-        ended = await reviewed(rt, s)
+        ended = await reviewed(s)
         assert ("completed", "the reviewer failed: no credit") == (ended.reason, ended.error)
         assert ["failed"] == [e.ending for e in of(ReviewEnded, rt, "p")]
         assert "ok" == (await s.run("go on")).last_message
@@ -160,7 +143,7 @@ async def test_a_review_that_may_not_start():
     config = RuntimeConfig(agents=Agents(depth_max=0))
     async with open_runtime(config, model=reviewer(lambda prompt: Reply(GOOD))) as rt:
         s = await rt.create("p")
-        ended = await reviewed(rt, s)
+        ended = await reviewed(s)
         assert "depth_max is 0" in str(ended.error)
         assert ["failed"] == [e.ending for e in of(ReviewEnded, rt, "p")]
 
@@ -171,7 +154,7 @@ async def test_an_interrupt_ends_the_reviewer_too(cascade):
     config = RuntimeConfig(agents=Agents(cascade=cascade))
     async with open_runtime(config, model=reviewer(lasting)) as rt:
         s = await rt.create("p")
-        number = await on_trio(rt, begin, rt, "p", "all of it")
+        number = await asked(s)
         await until(lambda: any(e for e in of(TurnStarted, rt, "p.review_1")) if s.children() else False)
         refused = await s.steer("look left")
         assert isinstance(refused, Refused)
@@ -196,7 +179,7 @@ async def test_a_reviewer_that_is_interrupted_itself():
     """Its task ends, and says so."""
     async with open_runtime(model=reviewer(lasting)) as rt:
         s = await rt.create("p")
-        number = await on_trio(rt, begin, rt, "p", "all of it")
+        number = await asked(s)
         await until(s.children)
         child = await rt.open("p.review_1")
         await until(lambda: any(of(TurnStarted, rt, "p.review_1")))
@@ -210,7 +193,7 @@ async def test_closing_in_the_middle_of_a_review(tmp_path):
     url = f"sqlite:///{tmp_path / 's.db'}"
     async with open_runtime(model=reviewer(lasting), store=url) as rt:
         s = await rt.create("p")
-        await on_trio(rt, begin, rt, "p", "all of it")
+        await s.review("all of it")
         await until(s.children)
         await asyncio.sleep(0.05)
     async with open_runtime(model=reviewer(lambda prompt: Reply(GOOD)), store=url) as rt:
@@ -218,4 +201,20 @@ async def test_closing_in_the_middle_of_a_review(tmp_path):
         await s.wait_idle()
         assert ["interrupted"] == [e.ending for e in of(ReviewEnded, rt, "p")]
         assert "ok" == (await s.run("go on")).last_message
-        assert "completed" == (await reviewed(rt, s)).reason
+        assert "completed" == (await reviewed(s)).reason
+
+
+async def test_a_review_replaces_and_is_replaced():
+    """It ends the turn that runs, and a new task ends it, with the reviewer; each says so."""
+    async with open_runtime(model=ScriptedModel(lasting)) as rt:
+        s = await rt.create("p")
+        await s.submit("work")
+        number = await asked(s)
+        assert ("aborted", "replaced") == ((first := await s.wait(1)).reason, first.cause)
+        await until(s.children)
+        await s.replace("something else")
+        ended = await s.wait(number)
+        assert ("review", "replaced", INTERRUPTED) == (ended.kind, ended.cause, ended.last_message)
+        assert ["interrupted"] == [e.ending for e in of(ReviewEnded, rt, "p")]
+        await until(lambda: of(ChildEnded, rt, "p"))
+        assert ["parent"] == [e.cause for e in of(AbortRequested, rt, "p.review_2")]

@@ -2,8 +2,9 @@
 
 import pytest
 
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import ModelError
-from callboard.actors.events import Compacted, Envelope, Usage
+from callboard.actors.events import Compacted, Usage
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.notices import ModelRetrying
 from callboard.actors.testing import ScriptedModel

@@ -14,9 +14,10 @@ from msgspec import inspect
 from callboard import plugins
 from callboard.actors.books import BUILT_IN, QUEUE, TURN
 from callboard.actors.codec import Codec
+from callboard.actors.envelope import CORE_EVENTS
 from callboard.actors.errors import MissingExtra
 from callboard.actors.eventlog import EventLog
-from callboard.actors.events import CORE_EVENTS, Event, SessionOpened
+from callboard.actors.events import Event, SessionOpened
 from callboard.actors.facts import PLUGIN_EVENTS
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.invariants import check

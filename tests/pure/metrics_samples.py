@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from callboard.actors import events as core
 from callboard.actors import facts, notices
+from callboard.actors.envelope import Unknown
 from callboard.metrics.collector import Collector, Snapshot
 from callboard.metrics.families import SERIES_MAX
 from callboard.metrics.recorder import Recorder
@@ -91,7 +92,7 @@ def flood(recorder: Recorder, rng: random.Random, names: list[str]) -> None:
         recorder.event(core.ModelSaid("", provider=provider, usage=USAGE, truncated=rng.random() < 0.5))
         recorder.event(core.ModelFailed("", provider=provider, retryable=rng.random() < 0.5))
         recorder.event(facts.ChildEnded("c", word(*get_args(facts.ChildStatus)), ""))
-        recorder.event(core.Unknown(name, b""))
+        recorder.event(Unknown(name, b""))
         recorder.notice(notices.HookRan(tool, word("ok", "failed", "blocked")))
         recorder.notice(notices.ChildRestarted("c", word("restart", "forget")))
         recorder.notice(notices.LoopLagged(word("trio", "asyncio"), 0.1))

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from callboard.actors.events import CallReceipt, Envelope, ModelSaid, TurnEnded, TurnStarted
+from callboard.actors.envelope import Envelope
+from callboard.actors.events import CallReceipt, ModelSaid, TurnEnded, TurnStarted
 from callboard.actors.facts import ChildSpawned, PlanStep, PlanUpdated, Todo, TodosWritten
 from callboard.actors.model import Prompt, Reply, ToolSpec, User
 from callboard.actors.notices import Delta

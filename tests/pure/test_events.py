@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.codec import Codec
+from callboard.actors.envelope import CORE_EVENTS, Envelope, Unknown
 from callboard.actors.errors import LogError, UsageError
 from callboard.actors.events import (
-    CORE_EVENTS,
     Call,
-    Envelope,
     Event,
     HookFailed,
     Message,
@@ -26,7 +25,6 @@ from callboard.actors.events import (
     ToolCalled,
     TurnEnded,
     TurnStarted,
-    Unknown,
     Usage,
     kind_of,
 )

@@ -22,8 +22,9 @@ from callboard.actors.books import (
     USAGE,
 )
 from callboard.actors.codec import Codec
+from callboard.actors.envelope import CORE_EVENTS, Envelope, Unknown
 from callboard.actors.eventlog import EventLog
-from callboard.actors.events import CORE_EVENTS, Envelope, Event, ToolReturned, Unknown
+from callboard.actors.events import Event, ToolReturned
 from callboard.actors.facts import PLUGIN_EVENTS
 from callboard.actors.fold import Folds
 from callboard.actors.memory import MemoryStore

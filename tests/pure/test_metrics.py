@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from callboard.actors import events as core
 from callboard.actors import facts, notices
+from callboard.actors.envelope import Unknown
 from callboard.metrics.recorder import ABORT_BUCKETS_S, KNOWN_EVENTS, TIMED_RECEIPTS, Recorder
 
 from .metrics_samples import USAGE, samples
@@ -229,7 +230,7 @@ def test_foreign_event_counts_as_other():
     class WeatherChanged(core.Event, frozen=True):
         rain: bool
 
-    events = [WeatherChanged(rain=True), core.Unknown("weather_changed", b"")]
+    events = [WeatherChanged(rain=True), Unknown("weather_changed", b"")]
     assert {"events_total{kind=other}": 2} == recorded(events)
 
 

@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 
 from callboard.actors.books import MODE, TURN
 from callboard.actors.codec import Codec
+from callboard.actors.envelope import CORE_EVENTS
 from callboard.actors.errors import ToolError
-from callboard.actors.events import (
-    CORE_EVENTS,
-    Event,
-    Message,
-    NoteAdded,
-    StepEnded,
-    StepStarted,
-    TurnEnded,
-    TurnStarted,
-)
+from callboard.actors.events import Event, Message, NoteAdded, StepEnded, StepStarted, TurnEnded, TurnStarted
 from callboard.actors.facts import PlanModeRequested, PlanModeSet, PlanStep, PlanUpdated, TodosWritten
 from callboard.actors.fold import Projection, replay
 from callboard.actors.plugin import Enter

@@ -17,7 +17,7 @@ import trio
 from callboard.actors.books import QUEUE, TURN
 from callboard.actors.errors import LogError, MailboxFull, ModelError, SessionClosed, ToolError
 from callboard.actors.events import MessageQueued
-from callboard.actors.messages import Accepted, Await, Refused, SetMode
+from callboard.actors.messages import Accepted, Await, Edit, Refused, Replace, Review, SetMode
 from callboard.actors.model import Prompt, Reply, Say
 from callboard.actors.phase import Phase
 from callboard.actors.plugin import Call, Enter, Message, Plugin, View
@@ -70,6 +70,11 @@ VERBS: Mapping[str, Verb] = {
     "steer": lambda m, s: s.steer("left", m.turn(s), m.id()),
     "submit_or_steer": lambda m, s: s.submit_or_steer("right", m.id()),
     "inject": lambda m, s: s.inject("by the way", m.id()),
+    "replace": lambda m, s: s.ask(lambda reply: Replace("instead", m.id(), reply=reply)),
+    "review": lambda m, s: s.ask(lambda reply: Review("all of it", m.id(), reply=reply)),
+    "edit": lambda m, s: s.ask(
+        lambda reply: Edit(m.choose(*(one.id for one in s.state(QUEUE)), "nothing"), "better", m.id(), reply=reply)
+    ),
     "mail": lambda m, s: s.mail("news", author=m.choose("/root", "/root/b"), trigger=m.chance(0.5), id=m.id()),
     "interrupt": lambda m, s: s.interrupt(m.turn(s), m.id()),
     "interrupt the running turn": lambda m, s: s.interrupt(),

@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from callboard.actors.books import HISTORY, TURN
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import LogError
-from callboard.actors.events import AbortRequested, Call, Envelope, ToolCalled, ToolReturned, TurnEnded
+from callboard.actors.events import AbortRequested, Call, ToolCalled, ToolReturned, TurnEnded
 from callboard.actors.messages import Accepted, Interrupting, Refused
 from callboard.actors.model import Reply
 from callboard.actors.notices import DurabilityDelayed

@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from callboard.actors.books import HISTORY, PARKED, QUEUE
+from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallOver, SessionClosed
-from callboard.actors.events import Call, Envelope, Event, MessageWithdrawn, NoteAdded, ToolReturned, TurnEnded
+from callboard.actors.events import Call, Event, MessageWithdrawn, NoteAdded, ToolReturned, TurnEnded
 from callboard.actors.fold import Projection
 from callboard.actors.messages import Submit
 from callboard.actors.model import Reply
