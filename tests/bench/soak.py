@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import trio
 
 from callboard.plugins import DEFAULT, SHELL
 from callboard.runtime import open_runtime
@@ -59,6 +60,7 @@ class Soak:
     async def _run(self, rt: Any, guest: Guest) -> list[str]:
         idle = rt._ground.stage.pits
         await Life(rt, f"{self.seed}:warm", self._wrong, ACTS_MIN).live()  # whatever is made once is made here
+        await guest.start(_begin_timers, rt._ground.stage)
         before = await look(guest, 0.0, 0, idle)
         self.begun_s = now_s()
         slots = [asyncio.ensure_future(self._slot(rt, number)) for number in range(self.sessions)]
@@ -97,6 +99,12 @@ class Soak:
 
     def _wrong(self, what: str) -> None:
         self.wrong.append(what)
+
+
+async def _begin_timers(stage: Any) -> None:
+    """(Trio) The task of a runtime's timers is made at the first one, which a quiet warm-up may not need."""
+    stage.timers.at(trio.current_time(), lambda: None)
+    await trio.lowlevel.checkpoint()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
