@@ -21,6 +21,7 @@ from callboard.actors.events import (
     MessageWithdrawn,
     ModelFailed,
     ModelSaid,
+    NoteAdded,
     Receipt,
     SessionOpened,
     ShellEnded,
@@ -53,6 +54,9 @@ STYLES: Mapping[Receipt, str] = MappingProxyType(
         "outcome_unknown": "bold yellow",
     }
 )
+
+
+PRINTED_LINES_MAX = 20  # of a command's output, at its head and at its tail
 
 
 def seconds_text(seconds: float) -> str:
@@ -130,7 +134,9 @@ class Story:
     def _queued(self, queued: MessageQueued, session: str, room: int) -> Iterator[Text]:
         if queued.task in ("compact", "review"):
             yield from paragraphs(f"/{queued.task} {queued.text}".rstrip(), room, "bold", "› ")
-        elif queued.task == "shell" or queued.source == "shell":
+        elif queued.source == "shell":
+            yield from printed(queued.text, room)
+        elif queued.task == "shell":
             return  # told by its start and its end
         elif queued.source in ("user", "steer") or (
             queued.source.startswith("agent:") and queued.id.startswith("task:")
@@ -148,6 +154,13 @@ class Story:
     def _shell_ended(self, ended: ShellEnded, session: str, room: int) -> Iterator[Text]:
         how = f"exit code {ended.code}" if ended.ending == "exited" else ended.ending.replace("_", " ")
         yield _fit(Text(f"! ended: {how}, {seconds_text(ended.seconds)}", "dim"), room)
+
+    def _noted(self, note: NoteAdded, session: str, room: int) -> Iterator[Text]:
+        """What a command of the user's own printed, and what a review came to; other notes are for the model."""
+        if note.source == "shell":
+            yield from printed(note.text, room)
+        elif note.source == "review" and note.role == "assistant":
+            yield from paragraphs(note.text, room, "", "")
 
     def _withdrawn(self, withdrawn: MessageWithdrawn, session: str, room: int) -> Iterator[Text]:
         yield _fit(Text(f"message {visible(withdrawn.id)} was withdrawn", "dim"), room)
@@ -245,11 +258,23 @@ TELL: Mapping[type[Event], Callable[..., Iterator[Text]]] = MappingProxyType(
         AbortRequested: Story._aborting,
         TurnEnded: Story._turn_ended,
         Compacted: Story._compacted,
+        NoteAdded: Story._noted,
         PlanModeSet: Story._mode,
         HookFailed: Story._hook_failed,
         HookWarned: Story._hook_warned,
     }
 )
+
+
+def printed(fragment: str, room: int) -> Iterator[Text]:
+    """The output in what the model reads of a command; of a long one the head and the tail."""
+    output = fragment.partition("\nOutput:\n")[2].rpartition("\n</result>")[0]
+    lines = output.splitlines()
+    gone = len(lines) - 2 * PRINTED_LINES_MAX
+    if gone > 0:
+        lines[PRINTED_LINES_MAX:-PRINTED_LINES_MAX] = [f"{CUT} {gone:,} lines {CUT}"]
+    for line in lines:
+        yield _fit(Text(visible(line)), room)
 
 
 def receipt_lines(ended: TurnEnded, room: int) -> Iterator[Text]:

@@ -7,11 +7,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from callboard.actors.envelope import Envelope
-from callboard.actors.events import CallReceipt, ModelSaid, TurnEnded, TurnStarted
+from callboard.actors.events import CallReceipt, ModelSaid, NoteAdded, TurnEnded, TurnStarted
 from callboard.actors.facts import ChildSpawned, PlanStep, PlanUpdated, Todo, TodosWritten
 from callboard.actors.model import Prompt, Reply, ToolSpec, User
 from callboard.actors.notices import Delta
+from callboard.actors.stage import Ran
 from callboard.actors.store import Header
+from callboard.actors.usershell import fragment
 from callboard.runtime.doors.drawing import dashboard, foot
 from callboard.runtime.doors.logs import as_trees
 from callboard.runtime.doors.picture import Picture
@@ -77,6 +79,18 @@ def test_a_story_names_subagents_and_leaves_out_what_nobody_reads():
         story.take(Envelope("r", 1, 0, 1, TurnStarted(1))),
     ]
     assert [["+ agent a"], ["a │ found", "a │ it"], []] == [[line.plain for line in lines] for lines in told]
+
+
+def test_a_story_shows_what_a_command_printed_and_what_a_review_found():
+    """People read the output of their own command, a long one in head and tail, and a review's last word."""
+    story = Story("r", lambda: 60, colour=False, starts=False)
+    output = "\n".join(f"{n}\x1b[2J" for n in range(100))
+    ran = fragment("seq", Ran(code=0), 0.1, output)
+    lines = [line.plain for line in story.take(Envelope("r", 0, 0, 1, NoteAdded(ran, "user", "shell")))]
+    assert (41, "0\\x1b[2J", "… 60 lines …", "99\\x1b[2J") == (len(lines), lines[0], lines[20], lines[-1])
+    word = NoteAdded("Two findings.", "assistant", "review")
+    assert ["Two findings."] == [line.plain for line in story.take(Envelope("r", 1, 0, 1, word))]
+    assert [] == story.take(Envelope("r", 2, 0, 1, NoteAdded("for the model", "developer", "hook")))
 
 
 def busy():
