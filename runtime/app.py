@@ -152,7 +152,7 @@ class Runtime:
             polite_s=self.config.runtime.shutdown_s * POLITE_FACTOR,
         )
         ground.stage.spawner = self._sessions.spawner
-        ground.stage.post = Post(self._sessions.registry, self._sessions.open)
+        ground.stage.post = Post(self._sessions.registry, self._sessions.open, ground.stage.limits.text_max_chars)
         ground.listener = self._sessions.registry.audience.hear
         sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
         self._root = Supervisor(

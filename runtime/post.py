@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from callboard.actors.checks import check_id
+from callboard.actors.checks import check_id, check_submit
 from callboard.actors.errors import UsageError
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Accepted, Mail, Refused
@@ -16,17 +16,23 @@ class Post:
     A full mailbox is the sender's news at once. What was told is done, also when the sender waits no longer.
     """
 
-    def __init__(self, registry: Registry, open_session: Callable[[str], Awaitable[object]]) -> None:
-        self._registry, self._open = registry, open_session
+    def __init__(
+        self, registry: Registry, open_session: Callable[[str], Awaitable[object]], text_max_chars: int
+    ) -> None:
+        self._registry, self._open, self._text_max_chars = registry, open_session, text_max_chars
 
     async def send(
         self, sender: str, to: str, text: str, *, trigger: bool = True, id: str | None = None
     ) -> Accepted | Refused:
         """Mail in the name of session `sender`; Accepted once it is durable at the receiver, once for each `id`.
 
-        `UsageError` for a receiver outside the tree, `SessionNotFound` for one that does not exist.
+        `UsageError` for a receiver outside the tree and for what no log can keep, `SessionNotFound` for a receiver
+        that does not exist.
         """
         check_id(id)
+        text = check_submit(text, None, self._text_max_chars, "mail")
+        if not isinstance(trigger, bool):
+            raise UsageError(f"mail takes trigger=True or False, got {trigger!r:.80}.")
         author = self._opened(sender)
         receiver = address(author.root or sender, to)
         if receiver not in self._registry:

@@ -144,6 +144,9 @@ class Spawner:
 
     def _check(self, request: SpawnRequest) -> None:
         """What can be told without looking at the tree."""
+        given: tuple[object, ...] = (request.name, request.task)
+        if not all(isinstance(one, str) for one in given):
+            raise ToolError("task_name and the message for the agent have to be text.")
         if not NAME.fullmatch(request.name) or request.name in RESERVED:
             raise ToolError(f"task_name must be 1 to 64 of a-z, 0-9 and _, got {clean_text(request.name)!r:.80}.")
         if not request.task.strip():

@@ -77,6 +77,42 @@ async def test_mail_that_leads_nowhere(to, error):
         assert (0, 0) == (parent.state()["seq"], other.state()["seq"])
 
 
+@pytest.mark.parametrize("trigger", ["yes", None, 1])
+async def test_a_trigger_that_is_no_bool_is_the_senders_error(trigger):
+    """It reaches nobody: what the log could not be read back with would end the receiver, and in the end all."""
+    async with open_runtime(model=ScriptedModel()) as rt:
+        parent = await rt.create("p")
+        for _ in range(5):
+            with pytest.raises(UsageError, match="mail takes trigger=True or False"):
+                await parent.mail("/root", "hello", trigger=trigger)
+        assert 0 == parent.state()["seq"]
+        assert "completed" == (await parent.run("go on")).reason
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("\ud800", "completed"), (5, "failed"), ("", "failed")],
+)
+async def test_mail_of_a_tool_is_checked_as_a_users_is(text, read):
+    """Half a surrogate pair is replaced, and what is no text is the tool's error; the receiver never ends over it."""
+
+    @tool(effect="none")
+    async def write(view: View) -> str:
+        """Write to the session itself."""
+        await view.mail("/root", text, trigger=False)
+        return "sent"
+
+    def play(prompt):
+        return Reply("", [Call("write")]) if prompt.step == 1 else Reply("done")
+
+    async with open_runtime(model=ScriptedModel(play), tools=[write]) as rt:
+        s = await rt.create()
+        ended = await s.run("go")
+        assert ("completed", [read]) == (ended.reason, [one.receipt for one in ended.receipts])
+        with pytest.raises(UsageError):
+            await rt.spawn(s.id, "kid", 5)  # type: ignore[arg-type]
+
+
 async def test_a_full_mailbox_is_told_at_once():
     """The sender does not wait for room."""
     config = RuntimeConfig()
