@@ -6,6 +6,7 @@ import msgspec
 
 from callboard.actors.errors import UsageError
 from callboard.actors.receipts import clean_text
+from callboard.actors.results import describe
 
 ID_MAX_CHARS = 200
 SCHEMA_MAX_BYTES = 256 * 1024  # of a schema as JSON; every prompt of its turn carries it
@@ -48,9 +49,11 @@ def check_schema(schema: Any) -> Any:
         body = msgspec.json.encode(schema)
         plain = msgspec.json.decode(body)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"schema takes a JSON schema as a dict, got {schema!r:.80}: {error}.") from None
+        raise UsageError(
+            f"schema takes a JSON schema as a dict, got {type(schema).__name__}: {describe(error)}."
+        ) from None
     if not isinstance(plain, dict):
-        raise UsageError(f"schema takes a JSON schema as a dict, got {schema!r:.80}.")
+        raise UsageError(f"schema takes a JSON schema as a dict, got {type(schema).__name__}.")
     if len(body) > SCHEMA_MAX_BYTES:
         raise UsageError(f"schema has {len(body):,} bytes as JSON: at most {SCHEMA_MAX_BYTES:,}.")
     return plain

@@ -11,8 +11,10 @@ from callboard.actors.store import Done, Header, Record, RunSoon
 CLOSED = "the store is closed: open it before you use it."
 
 
-def check_id(session: str) -> None:
-    """Refuse an id that has no written form: raises `UsageError` on a lone surrogate."""
+def check_id(session: object) -> None:
+    """Refuse an id that has no written form: raises `UsageError` for what is no text, or holds a lone surrogate."""
+    if not isinstance(session, str):
+        raise UsageError(f"a session id is text, got {type(session).__name__}.")
     try:
         session.encode()
     except UnicodeEncodeError:

@@ -100,14 +100,17 @@ class Setup:
         """(Trio) Start the command; a `ToolError` says why it cannot be."""
         return self.begin(arguments.command, find_folder(view.folder, arguments.cwd))
 
-    def begin(self, command: str, folder: str, flags: str = "-c") -> Command:
-        """(Trio) The same for a command line in a folder that is there."""
+    def begin(self, command: str, folder: str) -> Command:
+        """(Trio) The same for a command line in a folder that is there.
+
+        No login shell: an interrupt would kill the user's profile half way, with whatever it had locked.
+        """
         check_command(command)
         shell = self.shell or users_shell(os.environ)
         if not Path(shell).is_absolute() or not os.access(shell, os.X_OK):
             raise ToolError(NO_SHELL.format(shell=shell))
         given = {**allowed(os.environ, self.environment), **self.variables, "PWD": folder}
-        return Command.start((shell, flags, command), folder, given, self.python)
+        return Command.start((shell, "-c", command), folder, given, self.python)
 
 
 def check_command(command: str) -> None:

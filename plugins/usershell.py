@@ -10,8 +10,6 @@ from callboard.actors.stage import Ran
 from callboard.plugins.commands import Command, first
 from callboard.plugins.shell import Setup, end
 
-LOGIN_FLAGS = "-lc"  # as the user's terminal would start it
-
 
 def user_shell(setup: Setup | None = None) -> "UserShellRunner":
     """A runner; `setup` says which shell, by default the user's own."""
@@ -35,7 +33,7 @@ class UserShellRunner:
     ) -> Ran:
         """(Trio) See a command to its end, its timeout or the interrupt, which leaves it `window_s`."""
         try:
-            running = self._setup.begin(command, folder, LOGIN_FLAGS)
+            running = self._setup.begin(command, folder)
         except ToolError as error:
             return Ran(error=str(error))
         return await _seen(running, hear, interrupted, window_s, trio.current_time() + timeout_s)

@@ -162,3 +162,17 @@ def test_the_command_line_knows_them(tmp_path: Path):
     wrong = cli(tmp_path, "run", "/nope", "--model", "scripted:demo", "--store", "memory")
     assert (2, 1) == (wrong.returncode, len(wrong.stderr.strip().splitlines()))
     assert "there is no command /nope" in wrong.stderr
+
+
+async def test_no_profile_is_read(tmp_path, monkeypatch):
+    """An interrupt cannot cut off what a profile does at login, because a command of the user's own reads none."""
+    for name in (".profile", ".bash_profile", ".bashrc"):
+        (tmp_path / name).write_text("echo profile")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    async with open_runtime(model=ScriptedModel(heard), folder=tmp_path) as rt:
+        session = await rt.create()
+        answer = await session.shell("echo mine")
+        assert isinstance(answer, Accepted)
+        await session.wait(answer.turn)
+        said = str((await session.run("what?")).last_message)
+    assert (True, False) == ("Output:\nmine\n" in said, "profile" in said)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from callboard.actors import verbs
 from callboard.actors.books import BUILT_IN, CHILDREN, PARKED, QUEUE, TURN
-from callboard.actors.checks import ID_MAX_CHARS, check_submit
+from callboard.actors.checks import ID_MAX_CHARS, check_schema, check_submit
 from callboard.actors.codec import Codec
 from callboard.actors.errors import UsageError
 from callboard.actors.eventlog import EventLog
@@ -24,7 +24,7 @@ from callboard.actors.events import (
 )
 from callboard.actors.facts import ChildEnded, ChildSpawned
 from callboard.actors.fold import Folds
-from callboard.actors.memory import MemoryStore
+from callboard.actors.memory import MemoryStore, check_id
 from callboard.actors.messages import (
     Accepted,
     Answer,
@@ -333,3 +333,17 @@ def test_turn_numbers_are_promised_rightly():
     _, answer = submitted(log, Submit("x"))
     assert isinstance(answer, Accepted)
     assert (log[TURN].number + 1, answer.turn) == (answer.turn, answer.turn_id)
+
+
+@pytest.mark.parametrize("schema", [{"a": 10**5_000}, {"a": object()}, [1]], ids=["number", "object", "list"])
+def test_a_schema_that_cannot_be_kept_is_the_callers_error(schema):
+    """Whatever it holds, and however its own text fails, the caller hears one clear sentence."""
+    with pytest.raises(UsageError, match="schema takes a JSON schema as a dict, got (dict|list)"):
+        check_schema(schema)
+
+
+@pytest.mark.parametrize("session", [None, 5, b"x"])
+def test_a_session_id_that_is_no_text_is_the_callers_error(session):
+    """A store says what is wrong with an id before it looks for it."""
+    with pytest.raises(UsageError, match="a session id is text, got "):
+        check_id(session)
