@@ -338,7 +338,7 @@ def test_turn_numbers_are_promised_rightly():
 @pytest.mark.parametrize("schema", [{"a": 10**5_000}, {"a": object()}, [1]], ids=["number", "object", "list"])
 def test_a_schema_that_cannot_be_kept_is_the_callers_error(schema):
     """Whatever it holds, and however its own text fails, the caller hears one clear sentence."""
-    with pytest.raises(UsageError, match="schema takes a JSON schema as a dict, got (dict|list)"):
+    with pytest.raises(UsageError, match=r"schema takes a JSON schema as a dict, got (dict|list)"):
         check_schema(schema)
 
 
