@@ -12,13 +12,15 @@ model       Prompt, Reply, the Model protocol
 fold        Projection, replay, and sequences that grow without copying
 calls       which calls of a turn have no result yet
 seen        two folds about verbs: used ids with their answers, and the user's own commands that run
-books       the built-in folds: queue, history, turn, usage, mode, children, found tools
+mode        Plan mode as the log tells it
+asked       questions and approvals that wait for the user, and what the user permits
+books       the built-in folds: queue, history, turn, usage, children, found tools; all of them together
 schema      one type, two uses: decoder and JSON schema
 tool        a function as a tool
 catalogue   who may call which tool, and what a model is offered
 hook        Hook: what hooks are asked, and what they may answer
-plugin      Plugin, Hook, View, Alarm: all that a plugin author imports
 messages    what goes into a mailbox, and the answers
+plugin      Plugin, Hook, View, Alarm: all that a plugin author imports
 phase       phase x message -> (action, next phase): the table
 childspec   restart arithmetic in OTP's words
 invariants  what may follow what on a log
@@ -38,6 +40,7 @@ pit         a task with a nursery where foreign code runs and what it throws sta
 host        foreign code in a task of its own
 results     what a body came to, as the one result of its call
 view        the View that tools and hooks get
+awaited     waits for the user: a question, an approval
 verdict     what hooks answered, as the one verdict of a moment
 hooks       asks the hooks of one moment, and waits for what they decide
 told        hooks that only listen, beside whatever comes next
@@ -58,6 +61,7 @@ answered    what a verb was answered under its id, so that it acts once
 checks      what callers hand to the verbs: texts, ids, schemas
 verbs       what each control verb writes and answers
 usershell   one command of the user's own, in a turn of its own or beside one
+plugged     verbs that plugins take part in: answers, approvals, commands
 opening     how a log begins, is read from the store, and is repaired
 ending      how the last events reach the disk, within a bound
 dues        when plugins want to be woken, and what they write between turns

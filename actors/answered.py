@@ -14,6 +14,8 @@ from callboard.actors.events import VerbAnswered
 from callboard.actors.messages import (
     Accepted,
     Answer,
+    AnswerQuestion,
+    Approve,
     Ask,
     Compact,
     Edit,
@@ -37,12 +39,14 @@ from callboard.actors.messages import (
     Stopped,
     Submit,
     SubmitOrSteer,
+    Told,
+    UseCommand,
     Withdraw,
     Withdrawn,
 )
 from callboard.actors.seen import Seen
 
-Kept: TypeAlias = Accepted | Steered | Interrupting | Idle | Withdrawn | Edited | ModeAnswer | Stopped | Refused
+Kept: TypeAlias = Accepted | Steered | Interrupting | Idle | Withdrawn | Edited | ModeAnswer | Stopped | Told | Refused
 
 VERBS: Mapping[type[Ask], str] = MappingProxyType(
     {
@@ -61,6 +65,9 @@ VERBS: Mapping[type[Ask], str] = MappingProxyType(
         Compact: "compact",
         Review: "review",
         Shell: "shell",
+        AnswerQuestion: "answer",
+        Approve: "approve",
+        UseCommand: "command",
     }
 )
 """The verbs that take an id, by their message."""

@@ -129,10 +129,14 @@ class Asking(Task):
         return "other" if self._model is None else provider_label(self._model.provider)
 
     def _keep_partial(self) -> None:
-        text = clean_text("".join(self._said))
+        text = clean_text(self._visible("".join(self._said)))
         self._said = []
         if text and self._stage.limits.keep_partial_text:
             self._log.append(ModelSaid(text, interrupted=True, provider=self._provider()))
+
+    def _visible(self, text: str) -> str:
+        """What of a text that was cut off is said to the user."""
+        return text
 
     def _cost(self, reply: Reply) -> Usage:
         """What a reply used, with its price."""

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from callboard.actors.asked import ANSWERS, APPROVALS, PERMISSIONS, QUESTIONS
 from callboard.actors.calls import NO_CALLS, Calls, OpenCall
 from callboard.actors.events import (
     AbortRequested,
@@ -33,15 +34,9 @@ from callboard.actors.events import (
     Usage,
     Value,
 )
-from callboard.actors.facts import (
-    ChildEnded,
-    ChildSpawned,
-    ChildStatus,
-    PlanModeRequested,
-    PlanModeSet,
-    ToolsFound,
-)
+from callboard.actors.facts import ChildEnded, ChildSpawned, ChildStatus, PlanProposed, ToolsFound
 from callboard.actors.fold import Projection, Trail, table
+from callboard.actors.mode import MODE
 from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
 from callboard.actors.seen import SEEN, SHELLS
 
@@ -120,6 +115,11 @@ def _said(state: History, event: ModelSaid) -> History:
     return History(state.messages.plus(Assistant(event.text, event.calls, event.interrupted)), state.queue)
 
 
+def _proposed(state: History, event: PlanProposed) -> History:
+    plan = Assistant(f"<proposed_plan>\n{event.text}</proposed_plan>")
+    return History(state.messages.plus(plan), state.queue)
+
+
 def _noted(state: History, event: NoteAdded) -> History:
     role, text = event.role, event.text
     note = User(text, event.source) if role == "user" else Assistant(text) if role == "assistant" else Developer(text)
@@ -164,6 +164,7 @@ HISTORY: Projection[History] = table(
     {
         ToolReturned: _returned,
         ModelSaid: _said,
+        PlanProposed: _proposed,
         NoteAdded: _noted,
         MessageQueued: _grew,
         MessageEdited: _edited,
@@ -326,25 +327,6 @@ FILLED: Projection[int] = table("filled", 0, {ModelSaid: _filled, Compacted: lam
 the last compaction."""
 
 
-class Mode(Value, frozen=True, omit_defaults=False):
-    """Plan mode: `active` by the log, and a selection that waits for the next step (None without one)."""
-
-    active: bool = False
-    pending: bool | None = None
-    narrate: bool = True
-
-
-def _mode_chosen(state: Mode, event: PlanModeRequested) -> Mode:
-    return Mode(state.active, event.active, event.narrate)
-
-
-def _mode_set(_: Mode, event: PlanModeSet) -> Mode:
-    return Mode(event.active)
-
-
-MODE: Projection[Mode] = table("plan_mode", Mode(), {PlanModeRequested: _mode_chosen, PlanModeSet: _mode_set})
-
-
 class Child(Value, frozen=True, omit_defaults=False):
     """A subagent as its parent knows it; `text` is its last message or its error."""
 
@@ -393,4 +375,8 @@ BUILT_IN: tuple[Projection[object], ...] = (
     SEEN,
     FOUND,
     SHELLS,
+    QUESTIONS,
+    APPROVALS,
+    ANSWERS,
+    PERMISSIONS,
 )  # type: ignore[assignment]  # a tuple of projections of many states

@@ -7,6 +7,7 @@ from callboard.actors.events import Message, StartKind
 
 Owner: TypeAlias = Literal["user", "automatic", "joins", "task"]
 USERS = ("user", "steer")  # sources that count as the user
+STARTS_AS_USER = (*USERS, "plan")  # and an approved plan, which the user wants carried out: it may start in Plan mode
 
 
 def owner_of(message: Message) -> Owner:
@@ -16,7 +17,7 @@ def owner_of(message: Message) -> Owner:
     """
     if message.task not in ("", "replace"):
         return "task"
-    if message.source == "user":
+    if message.source in ("user", "plan"):
         return "user"
     if message.source in ("schedule", "goal"):
         return "automatic"
@@ -32,9 +33,9 @@ def next_start(queue: Queue, *, parked: bool, plan_mode: bool) -> StartKind | No
     waking = [
         message for message in queue if message.wake and message.source != "shell" and owner_of(message) != "task"
     ]
-    if not parked and any(message.source in USERS for message in waking):
+    if not parked and any(message.source in STARTS_AS_USER for message in waking):
         return "user"
-    if not plan_mode and any(message.source not in USERS for message in waking):
+    if not plan_mode and any(message.source not in STARTS_AS_USER for message in waking):
         return "automatic"
     return None
 

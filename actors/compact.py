@@ -6,9 +6,10 @@ import trio
 
 from callboard.actors import compaction
 from callboard.actors.asking import Asking
-from callboard.actors.books import HISTORY, MODE
+from callboard.actors.books import HISTORY
 from callboard.actors.errors import ModelError
 from callboard.actors.events import Compacted, Event, NoteAdded, TurnKind
+from callboard.actors.mode import MODE
 from callboard.actors.model import Prompt, Reply
 
 DROPS_MAX = 16  # times that the request is made smaller; each drops twice as many messages as the one before

@@ -1,6 +1,6 @@
 """One batch of tool calls: gate, hooks, guard, body, receipt; every call leaves by one door with one result."""
 
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import trio
 from callboard.actors import hooks
 from callboard.actors.books import FOUND, OPENED
 from callboard.actors.cell import Cell
-from callboard.actors.entry import Entry, groups
+from callboard.actors.entry import Entry, each, groups, own_copy
 from callboard.actors.errors import CallOver, FatalToolError, ToolError
 from callboard.actors.events import (
     Call,
@@ -84,19 +84,27 @@ class Batch:
         self.tools_s = self._stage.now_s() - begun_s
         return fatal
 
+    @property
+    def concludes(self) -> bool:
+        """Whether a call said that the turn has nothing more to do."""
+        return any(entry.returned is not None and entry.returned.concludes for entry in self.entries)
+
     async def _group(self, group: list[Entry]) -> None:
         for entry in group:
             self._look_up(entry)
         waiting = [entry for entry in group if not entry.ready]
         if self._stage.slots.before_tool:
-            await _each(self._ask_hooks, waiting)
+            await each(self._ask_hooks, waiting)
+            waiting = [entry for entry in waiting if not entry.ready]
+        if self._stage.guards:
+            await each(self._ask_guards, waiting)
             waiting = [entry for entry in waiting if not entry.ready]
         if waiting:
             await self._admit(waiting)
             if len(waiting) == 1:
                 await self._body(waiting[0])
             else:
-                await _each(self._body, waiting)
+                await each(self._body, waiting)
 
     def _look_up(self, entry: Entry) -> None:
         name = entry.call.name
@@ -115,6 +123,17 @@ class Batch:
             self._refuse(entry, Returned("rejected", clean_text(text)))
         elif verdict.rewrite is not None:
             self._rewrite(entry, verdict.rewrite.arguments)
+
+    async def _ask_guards(self, entry: Entry) -> None:
+        """The plugins that may refuse a call; the first reason is its result."""
+        assert entry.tool is not None
+        for plugin in self._stage.guards:
+            assert plugin.guard is not None
+            with CallView(self._scene, entry.call.id) as view:
+                reason = await plugin.guard(view, self._seen(entry), entry.tool)
+            if reason is not None:
+                self._refuse(entry, Returned("rejected", clean_text(reason)))
+                return
 
     def _refuse(self, entry: Entry, returned: Returned) -> None:
         entry.guarded = self._is_control(entry)
@@ -211,7 +230,7 @@ class Batch:
 
     def _seen(self, entry: Entry) -> ToolCall:
         call = entry.call
-        during, arguments = hooks.hook_turn(self._scene), _own(entry.arguments)
+        during, arguments = hooks.hook_turn(self._scene), own_copy(entry.arguments)
         return ToolCall(
             during.session, self._path, self._turn, call.id, call.name, arguments, self._cell_id, during=during
         )
@@ -365,24 +384,6 @@ def _result(entry: Entry) -> ToolResult:
     limit = OUTPUT_MAX_BYTES if entry.tool is None else entry.tool.output_max
     text = cut_middle(clean_text(returned.text), limit)
     return ToolResult(OUTCOMES[returned.receipt] or "interrupted", returned.receipt, text)
-
-
-async def _each(fn: Callable[[Entry], Awaitable[None]], entries: Sequence[Entry]) -> None:
-    """Do it for all of them side by side; for a single one without a nursery."""
-    if len(entries) == 1:
-        await fn(entries[0])
-    elif entries:
-        async with trio.open_nursery() as nursery:
-            for entry in entries:
-                nursery.start_soon(fn, entry)
-
-
-def _own(arguments: Any) -> Any:
-    """The arguments as a hook may keep and change them: text is read, an object is copied."""
-    try:
-        return msgspec.json.decode(arguments if isinstance(arguments, str) else msgspec.json.encode(arguments))
-    except (msgspec.MsgspecError, RecursionError, UnicodeError, TypeError, ValueError):
-        return arguments
 
 
 def run_in_place(stage: Stage, fn: Callable[[], Any]) -> Returned:

@@ -1,9 +1,11 @@
 """Entry: one call on its way through a batch, and which of them may run side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
+import msgspec
+import trio
 
 from callboard.actors.cell import Cell
 from callboard.actors.events import Call
@@ -48,3 +50,21 @@ def groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         yield [entry]
     if together:
         yield together
+
+
+async def each(fn: Callable[[Entry], Awaitable[None]], entries: Sequence[Entry]) -> None:
+    """Do it for all of them side by side; for a single one without a nursery."""
+    if len(entries) == 1:
+        await fn(entries[0])
+    elif entries:
+        async with trio.open_nursery() as nursery:
+            for entry in entries:
+                nursery.start_soon(fn, entry)
+
+
+def own_copy(arguments: Any) -> Any:
+    """The arguments as a hook may keep and change them: text is read, an object is copied."""
+    try:
+        return msgspec.json.decode(arguments if isinstance(arguments, str) else msgspec.json.encode(arguments))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError, TypeError, ValueError):
+        return arguments

@@ -1,11 +1,18 @@
-"""The events of the shipped plugins: plan, plan mode, todo, agents, tool search and reviews."""
+"""The events of the shipped plugins: plan, plan mode, todo, schedule, goal, ask, agents, tool search and reviews."""
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from callboard.actors.events import Event, Value
 
 Progress: TypeAlias = Literal["pending", "in_progress", "completed"]
 ReviewEnding: TypeAlias = Literal["completed", "interrupted", "failed"]
+Execution: TypeAlias = Literal["keep", "compact", "clear"]
+AnswerEnding: TypeAlias = Literal["answered", "dismissed", "cancelled"]
+Decision: TypeAlias = Literal["allow_once", "allow_session", "deny", "cancelled", "unavailable"]
+ApprovalPolicy: TypeAlias = Literal["off", "ask", "never", "rules"]
+GoalPhase: TypeAlias = Literal["active", "paused", "blocked", "complete"]
+GoalOperation: TypeAlias = Literal["create", "edit", "pause", "resume", "complete", "block", "clear"]
+ReminderKind: TypeAlias = Literal["after", "at", "every", "daily", "weekly", "cron"]
 ChildStatus: TypeAlias = Literal["pending", "running", "interrupted", "completed", "failed", "stopped"]
 
 
@@ -41,6 +48,147 @@ class PlanModeSet(Event, frozen=True):
     """Plan mode is on or off from here."""
 
     active: bool
+
+
+class PlanProposed(Event, frozen=True):
+    """The model wrote a plan in Plan mode, in a block of its own: `TURN-plan`, and its text."""
+
+    id: str
+    text: str
+
+
+class PlanApproved(Event, frozen=True):
+    """The user approved a plan: how it is carried out. `id` is that of the question, or of the proposal."""
+
+    id: str
+    execution: Execution
+    plan: str
+
+
+class PlanHandedOver(Event, frozen=True):
+    """An approved plan is another session's to carry out: it was opened and has the plan as its first message."""
+
+    id: str
+    session: str
+
+
+class Option(Value, frozen=True, forbid_unknown_fields=True, omit_defaults=False):
+    """One of the choices of a question."""
+
+    label: str
+    description: str = ""
+
+
+class QuestionAsked(Event, frozen=True):
+    """The user is asked something, by the call `call` of turn `turn` for the plugin `by`; `detail` is shown with it.
+
+    One of the options may be chosen, and free text is always possible.
+    """
+
+    id: str
+    call: str
+    turn: int
+    by: str
+    header: str
+    question: str
+    options: tuple[Option, ...]
+    detail: str = ""
+
+
+class QuestionAnswered(Event, frozen=True):
+    """A question is settled: answered with a choice, a text or both; dismissed by the user; or cancelled by an end."""
+
+    id: str
+    ending: AnswerEnding
+    selected: tuple[str, ...] = ()
+    text: str | None = None
+
+
+class ApprovalAsked(Event, frozen=True):
+    """The user is asked whether a call may run; `key` says which call of which arguments, for a late grant."""
+
+    id: str
+    call: str
+    turn: int
+    tool: str
+    arguments: Any
+    key: str
+
+
+class ApprovalDecided(Event, frozen=True):
+    """The one end of a request for approval; `feedback` is what the user said with a denial."""
+
+    id: str
+    decision: Decision
+    feedback: str | None = None
+
+
+class ApprovalPolicySet(Event, frozen=True):
+    """Which calls need an approval in this session, from here on; None: what the configuration says."""
+
+    policy: ApprovalPolicy | None
+
+
+class Reminder(Value, frozen=True, omit_defaults=False):
+    """A stored reminder: what to say, when. `due_ms` is its next target, wall milliseconds UTC.
+
+    `rule` is the rule's own text: seconds of `after` and `every`, an RFC 3339 time of `at`, `HH:MM` of `daily`,
+    `DAYS HH:MM` of `weekly`, the five fields of `cron`. `zone` is an IANA zone where the rule is about local time.
+    """
+
+    id: str
+    kind: ReminderKind
+    prompt: str
+    rule: str
+    due_ms: int
+    created_ms: int
+    zone: str = ""
+    title: str = ""
+
+
+class ReminderSet(Event, frozen=True):
+    """A reminder was created."""
+
+    reminder: Reminder
+
+
+class ReminderDeleted(Event, frozen=True):
+    """A reminder was deleted before its end."""
+
+    id: str
+
+
+class ReminderFired(Event, frozen=True):
+    """A reminder was queued as a message: for which occurrence, and when the next one is due (None: never).
+
+    `at_ms` is the occurrence; `fired_ms` the wall time of the decision.
+    """
+
+    id: str
+    at_ms: int
+    next_ms: int | None
+    fired_ms: int = 0
+
+
+class Goal(Value, frozen=True, omit_defaults=False):
+    """A goal, whole; `revision` grows with every change. Budgets count from its creation, None: without."""
+
+    id: str
+    revision: int
+    objective: str
+    phase: GoalPhase
+    rounds_max: int
+    blocked_reason: str | None = None
+    token_budget: int | None = None
+    seconds_budget: float | None = None
+
+
+class GoalChanged(Event, frozen=True):
+    """A goal was created, changed or cleared: its whole new value; of a cleared one the last, one revision later."""
+
+    operation: GoalOperation
+    goal: Goal
+    at_ms: int = 0
 
 
 class TodosWritten(Event, frozen=True):
@@ -104,4 +252,16 @@ PLUGIN_EVENTS: tuple[type[Event], ...] = (
     ChildEnded,
     ToolsFound,
     ReviewEnded,
+    PlanProposed,
+    PlanApproved,
+    PlanHandedOver,
+    QuestionAsked,
+    QuestionAnswered,
+    ApprovalAsked,
+    ApprovalDecided,
+    ApprovalPolicySet,
+    ReminderSet,
+    ReminderDeleted,
+    ReminderFired,
+    GoalChanged,
 )

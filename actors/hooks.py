@@ -12,10 +12,11 @@ import attrs
 import trio
 
 from callboard.actors.abort import AbortWindow
-from callboard.actors.books import MODE, OPENED, TURN
+from callboard.actors.books import OPENED, TURN
 from callboard.actors.events import NoteAdded
 from callboard.actors.hook import Allow, Hook, HookTurn, Rewrite, Skip, ToolCall, ToolResult
 from callboard.actors.host import Host
+from callboard.actors.mode import MODE
 from callboard.actors.notices import HookRan
 from callboard.actors.pit import only_cancels
 from callboard.actors.results import describe

@@ -20,6 +20,9 @@ RefusedReason: TypeAlias = Literal[
     "schema_mismatch",
     "id_taken",
     "unsupported",
+    "not_pending",
+    "invalid_answer",
+    "invalid_command",
 ]
 
 
@@ -71,6 +74,12 @@ class ModeAnswer(Answer, frozen=True):
     """What `set_mode` did: committed, queued, cancelled or noop."""
 
     result: Literal["committed", "queued", "cancelled", "noop"]
+
+
+class Told(Answer, frozen=True):
+    """A command did what it says in `text`, for people."""
+
+    text: str
 
 
 class Refused(Answer, frozen=True):
@@ -228,6 +237,43 @@ class SetMode(Ask):
 
 
 @attrs.frozen(eq=False)
+class AnswerQuestion(Ask):
+    """Settle a question: with a choice, a text or both; with neither the user dismisses it."""
+
+    question: str
+    choices: tuple[str, ...] = ()
+    text: str | None = None
+    id: str | None = None
+
+
+@attrs.frozen(eq=False)
+class Approve(Ask):
+    """Settle a request for approval, by its id or that of its call."""
+
+    call: str
+    decision: Literal["allow_once", "allow_session", "deny"]
+    feedback: str | None = None
+    id: str | None = None
+
+
+@attrs.frozen(eq=False)
+class UseCommand(Ask):
+    """Have a plugin's command act on what was written behind its name."""
+
+    name: str
+    argument: Any = ""
+    id: str | None = None
+
+
+@attrs.frozen(eq=False)
+class HandedOver(Ask):
+    """The approved plan `plan` has been given to the session `session`."""
+
+    plan: str
+    session: str
+
+
+@attrs.frozen(eq=False)
 class StopOnce(Ask):
     """A stop with an id is about to follow: `Accepted` the first time, and `Stopped` when it was asked before."""
 
@@ -275,7 +321,7 @@ class TaskDone(Ask):
     ended: TurnEnded
 
 
-Writes: TypeAlias = (
+Verbs: TypeAlias = (
     Submit
     | Steer
     | SubmitOrSteer
@@ -292,9 +338,15 @@ Writes: TypeAlias = (
     | SetMode
     | StopOnce
 )
+Plugged: TypeAlias = AnswerQuestion | Approve | UseCommand | HandedOver
+Writes: TypeAlias = Verbs | Plugged
 Letter: TypeAlias = Writes | Interrupt | Stop | Wake | Passivate | Await | TaskDone
 
 # Tuples made once: `A | B` in an isinstance is built anew at each message, a tenth of what a tell costs.
-URGENT = (Interrupt, Stop, TaskDone, ChildDone, Wake)  # always find room in a mailbox
+URGENT = (Interrupt, Stop, TaskDone, ChildDone, Wake, HandedOver)  # always find room in a mailbox
 QUIET = (Await, Interrupt, Steer, Inject, Passivate, Edit, StopOnce)  # after these an idle session has nothing to start
-RELEASING = (Submit, SubmitOrSteer, Replace, Compact, Review, Shell, ChildDone, ResumeQueue)  # end what is held back
+PLUGGED = (AnswerQuestion, Approve, UseCommand, HandedOver)  # verbs that plugins take part in
+RELEASING = (
+    *(Submit, SubmitOrSteer, Replace, Compact, Review, Shell, ChildDone, ResumeQueue),
+    *(AnswerQuestion, Approve, UseCommand),
+)  # end what is held back

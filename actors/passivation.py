@@ -5,6 +5,7 @@ from typing import Protocol
 import msgspec
 import trio
 
+from callboard.actors.asked import APPROVALS, QUESTIONS
 from callboard.actors.books import CHILDREN, OPENED, QUEUE
 from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER, EventLog
@@ -65,6 +66,8 @@ def is_free(actor: Resting) -> bool:
         actor.phase is Phase.IDLE
         and not (len(actor.mailbox) or actor.waiters or actor.scene.belongings)
         and log.durable == log.seq - 1
+        and not log[QUESTIONS]
+        and not log[APPROVALS]
         and not _plugins_hold(actor.scene)
     )
 

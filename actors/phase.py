@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from callboard.actors.messages import (
+    AnswerQuestion,
+    Approve,
     Await,
     ChildDone,
     Compact,
     Edit,
+    HandedOver,
     Inject,
     Interrupt,
     Letter,
@@ -29,6 +32,7 @@ from callboard.actors.messages import (
     Submit,
     SubmitOrSteer,
     TaskDone,
+    UseCommand,
     Wake,
     Withdraw,
 )
@@ -59,7 +63,7 @@ class Do(enum.Enum):
     ABORT = enum.auto()  # open the abort window
     REPEAT = enum.auto()  # answer as the first interrupt was answered
     NOTHING = enum.auto()  # answer Idle
-    EDIT = enum.auto()  # withdraw, change or release queued input, or note a stop that follows
+    EDIT = enum.auto()  # change or release queued input, settle what was asked, use a command, note a stop that follows
     MODE = enum.auto()  # commit or select the mode
     FIRE = enum.auto()  # let what is due append, then start if that queued something
     WATCH = enum.auto()  # answer when the turn has ended
@@ -101,6 +105,10 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             Stop: (Do.LATER, _S),
             SetMode: (Do.LATER, _S),
             StopOnce: (Do.LATER, _S),
+            AnswerQuestion: (Do.LATER, _S),
+            Approve: (Do.LATER, _S),
+            UseCommand: (Do.LATER, _S),
+            HandedOver: (Do.LATER, _S),
             ChildDone: (Do.LATER, _S),
             Wake: (Do.LATER, _S),
             Passivate: (Do.LATER, _S),
@@ -123,6 +131,10 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             Stop: (Do.CLOSE, _X),
             SetMode: (Do.MODE, _I),
             StopOnce: (Do.EDIT, _I),
+            AnswerQuestion: (Do.EDIT, _I),
+            Approve: (Do.EDIT, _I),
+            UseCommand: (Do.EDIT, _I),
+            HandedOver: (Do.EDIT, _I),
             ChildDone: (Do.QUEUE, _I),
             Wake: (Do.FIRE, _I),
             Passivate: (Do.LEAVE, _P),
@@ -145,6 +157,10 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             Stop: (Do.ABORT, _G),
             SetMode: (Do.MODE, _R),
             StopOnce: (Do.EDIT, _R),
+            AnswerQuestion: (Do.EDIT, _R),
+            Approve: (Do.EDIT, _R),
+            UseCommand: (Do.EDIT, _R),
+            HandedOver: (Do.EDIT, _R),
             ChildDone: (Do.QUEUE, _R),
             Wake: (Do.IGNORE, _R),
             Passivate: (Do.IGNORE, _R),
@@ -168,6 +184,10 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             Stop: (Do.REPEAT, _G),
             SetMode: (Do.MODE, _A),
             StopOnce: (Do.EDIT, _A),
+            AnswerQuestion: (Do.EDIT, _A),
+            Approve: (Do.EDIT, _A),
+            UseCommand: (Do.EDIT, _A),
+            HandedOver: (Do.EDIT, _A),
             ChildDone: (Do.QUEUE, _A),
             Wake: (Do.IGNORE, _A),
             Passivate: (Do.IGNORE, _A),
@@ -191,6 +211,10 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             Stop: (Do.REPEAT, _G),
             SetMode: (Do.REFUSE, _G),
             StopOnce: (Do.REFUSE, _G),
+            AnswerQuestion: (Do.REFUSE, _G),
+            Approve: (Do.REFUSE, _G),
+            UseCommand: (Do.REFUSE, _G),
+            HandedOver: (Do.REFUSE, _G),
             ChildDone: (Do.QUEUE, _G),
             Wake: (Do.IGNORE, _G),
             Passivate: (Do.IGNORE, _G),
@@ -214,6 +238,10 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             Stop: (Do.NOTHING, _X),
             SetMode: (Do.REFUSE, _X),
             StopOnce: (Do.REFUSE, _X),
+            AnswerQuestion: (Do.REFUSE, _X),
+            Approve: (Do.REFUSE, _X),
+            UseCommand: (Do.REFUSE, _X),
+            HandedOver: (Do.REFUSE, _X),
             ChildDone: (Do.REFUSE, _X),
             Wake: (Do.IGNORE, _X),
             Passivate: (Do.IGNORE, _X),
@@ -236,6 +264,10 @@ TABLE: Mapping[Phase, Row] = MappingProxyType(
             Stop: (Do.NOTHING, _P),
             SetMode: (Do.REFUSE, _P),
             StopOnce: (Do.REFUSE, _P),
+            AnswerQuestion: (Do.REFUSE, _P),
+            Approve: (Do.REFUSE, _P),
+            UseCommand: (Do.REFUSE, _P),
+            HandedOver: (Do.REFUSE, _P),
             ChildDone: (Do.REFUSE, _P),
             Wake: (Do.IGNORE, _P),
             Passivate: (Do.IGNORE, _P),

@@ -8,6 +8,7 @@ import attrs
 
 from callboard.actors.errors import UsageError
 from callboard.actors.events import Call, Cause, Event, Message
+from callboard.actors.facts import ApprovalDecided, Option, QuestionAnswered, QuestionAsked
 from callboard.actors.fold import Projection
 from callboard.actors.hook import (
     AddContext,
@@ -22,6 +23,7 @@ from callboard.actors.hook import (
     Warn,
     check_name,
 )
+from callboard.actors.messages import Answer, Refused
 from callboard.actors.tool import Tool
 
 S = TypeVar("S")
@@ -107,6 +109,55 @@ class View(Protocol):
         """Put events of a plugin on the log, in one write; core events are a `UsageError`."""
         ...
 
+    async def flush(self) -> None:
+        """(Trio) Return once all that is on the log is durable; `LogError` when the store refuses."""
+        ...
+
+    async def commit(self, *events: Event) -> None:
+        """(Trio) As `append`, but at once also in a control tool, and on the disk on return.
+
+        `LogError` when the store refuses: then it is not known whether the events are kept.
+        """
+        ...
+
+    def lineage(self, projection: Projection[S]) -> tuple[S, ...]:
+        """This session's value of a fold, then its parent's, up to the root's."""
+        ...
+
+    @property
+    def planning(self) -> bool:
+        """Whether this session or one above it is in Plan mode, by its log."""
+        ...
+
+    async def ask_user(
+        self,
+        question: str,
+        options: Sequence[Option],
+        *,
+        by: str,
+        id: str = "",
+        header: str = "",
+        detail: str = "",
+    ) -> QuestionAnswered:
+        """(Trio) Put a question to the user and wait for the answer, however long that takes.
+
+        `by` is the name of the plugin that asks: its `answered` hears of the answer, also after a restart. `id` tells
+        several questions of one call apart. It is durable before anybody can answer it; an interrupt cancels it.
+        """
+        ...
+
+    async def ask_approval(self, call: ToolCall) -> ApprovalDecided:
+        """(Trio) Ask the user whether a call may run, and wait; `unavailable` at once when nobody could answer."""
+        ...
+
+    def hand_over(self, plan: str, text: str) -> None:
+        """Have another session opened, whose first message is `text`; the same `plan` (an id) opens it once.
+
+        It is at the root of a tree of its own, with this session's instructions and model. Once it exists this session
+        has a PlanHandedOver on its log.
+        """
+        ...
+
     def now_ms(self) -> int:
         """Wall time in milliseconds UTC."""
         ...
@@ -185,6 +236,44 @@ class Failed:
 
 
 @attrs.frozen
+class Concluded:
+    """What a tool returns when the turn has nothing more to do: its calls are run, and the model is not asked again."""
+
+    value: Any
+
+
+@attrs.frozen
+class Did:
+    """What a command did: the events it puts on the log (messages among them), and the answer to whoever used it.
+
+    `answer` a text is told to people; None answers `Accepted`.
+    """
+
+    events: tuple[Event, ...] = ()
+    answer: Answer | str | None = None
+
+
+class TextFilter(Protocol):
+    """Reads the text of one model request, and takes out of it what is no text for the user."""
+
+    def feed(self, piece: str) -> Sequence[tuple[str, str]]:
+        """Parts to show now, as (`text` or `plan`, the piece); what may still become something else is held back."""
+        ...
+
+    def end(self) -> Sequence[tuple[str, str]]:
+        """What was held back."""
+        ...
+
+    def read(self, text: str) -> tuple[str, Sequence[Event]]:
+        """Of the whole text of the answer: what is said to the user, and what it brings on the log before that."""
+        ...
+
+    def cut(self, text: str) -> str:
+        """Of a text that was cut off: what is said to the user; nothing comes on the log."""
+        ...
+
+
+@attrs.frozen
 class Enter:
     """A `before_step` answer: the step goes on with these messages."""
 
@@ -213,6 +302,25 @@ class Alarm:
     fire: Callable[[View], Sequence[Event]]
 
 
+RunCommand: TypeAlias = Callable[[View, Any], Did | Refused]
+Guard: TypeAlias = Callable[[View, ToolCall, Tool], Awaitable[str | None]]
+Answered: TypeAlias = Callable[[View, QuestionAsked, QuestionAnswered], Sequence[Event]]
+
+
+@attrs.frozen
+class Command:
+    """What people type as `/NAME ...`; `run(view, rest)` decides at once, whatever the session does just then.
+
+    It appends nothing itself: what it answers goes on the log in one write. `hint` is shown in help; a `hidden` one is
+    for programs.
+    """
+
+    name: str
+    run: RunCommand
+    hint: str = ""
+    hidden: bool = False
+
+
 @attrs.frozen
 class Plugin:
     """A value with optional slots; it keeps nothing between calls and asks neither time nor disk.
@@ -220,7 +328,11 @@ class Plugin:
     `before_step` hooks run in plugin order before each step. `on_idle(view)` may return a Message that starts an
     automatic turn. `prompt_section(view)` gives text of the system prompt. `open_steps(view)` counts work left at a
     turn's end. `holds(view)` keeps a resting session in memory while it is true. `hooks` are asked before those given
-    to the runtime. `state(projection value)` renders each projection for `state()`, by its key.
+    to the runtime. `commands` are what people type as `/NAME`. `guard(view, call, tool)` says why a call may not run
+    (None: it may), after all hooks and before it begins; what it says is the call's `rejected` result.
+    `answered(view, question, answer)` gives what an answer to a question of this plugin brings, on the log in one write
+    with it. `reads(view)` may give a filter for the text of a model request. `state(projection value)` renders each
+    projection for `state()`, by its key.
     """
 
     name: str
@@ -234,6 +346,10 @@ class Plugin:
     open_steps: Callable[[View], int] | None = None
     holds: Callable[[View], bool] | None = None
     hooks: tuple[Hook, ...] = ()
+    commands: tuple[Command, ...] = ()
+    guard: Guard | None = None
+    answered: Answered | None = None
+    reads: Callable[[View], TextFilter | None] | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse a name that cannot be quoted, and a hook that could not be awaited."""
@@ -259,12 +375,16 @@ __all__ = [
     "Allow",
     "Block",
     "Call",
+    "Command",
+    "Concluded",
     "Continue",
+    "Did",
     "Enter",
     "Failed",
     "Hook",
     "HookTurn",
     "Message",
+    "Option",
     "Partial",
     "Plugin",
     "Reject",

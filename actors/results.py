@@ -10,7 +10,7 @@ from callboard.actors.errors import Dropped, FatalToolError, ToolError
 from callboard.actors.events import Cause, Receipt
 from callboard.actors.host import LOGGER, Host
 from callboard.actors.pit import leaves, only_cancels
-from callboard.actors.plugin import Failed, Partial
+from callboard.actors.plugin import Concluded, Failed, Partial
 from callboard.actors.receipts import aborted_text
 
 ERROR_MAX_CHARS = 2_000
@@ -18,11 +18,15 @@ ERROR_MAX_CHARS = 2_000
 
 @attrs.frozen
 class Returned:
-    """What a call came to, before it is written; `fatal` is the error that ends the turn."""
+    """What a call came to, before it is written; `fatal` is the error that ends the turn.
+
+    `concludes`: the turn has nothing more to do.
+    """
 
     receipt: Receipt
     text: str
     fatal: str | None = None
+    concludes: bool = False
 
 
 def judge(host: Host, cause: Cause | None) -> Returned:
@@ -91,6 +95,9 @@ def completed(value: Any) -> Returned:
                 return Returned("failed", str(value.text))
             case Partial():
                 return Returned("completed", str(value.text))
+            case Concluded():
+                inner = completed(value.value)
+                return attrs.evolve(inner, concludes=inner.receipt == "completed")
             case None:
                 return Returned("completed", "")
         return Returned("completed", msgspec.json.encode(value).decode())

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from callboard.actors import opening, verbs
+from callboard.actors import opening, plugged, verbs
 from callboard.actors.answered import answered, id_of, record
-from callboard.actors.books import MODE, QUEUE, TURN
+from callboard.actors.books import QUEUE, TURN
 from callboard.actors.childspec import Exit
 from callboard.actors.dues import Dues, ask_plugins
 from callboard.actors.ending import last_flush
@@ -23,6 +23,7 @@ from callboard.actors.events import (
 )
 from callboard.actors.mailbox import Mailbox
 from callboard.actors.messages import (
+    PLUGGED,
     QUIET,
     RELEASING,
     URGENT,
@@ -49,6 +50,7 @@ from callboard.actors.messages import (
     Withdrawn,
     Writes,
 )
+from callboard.actors.mode import MODE
 from callboard.actors.notices import Delta, ModelRetrying
 from callboard.actors.passivation import Kept, passivated
 from callboard.actors.phase import Do, Phase, on
@@ -59,7 +61,7 @@ from callboard.actors.starts import begin, can_do, next_up
 from callboard.actors.told import finish
 from callboard.actors.usershell import UserShells
 from callboard.actors.view import Scene
-from callboard.actors.waiters import Waiters, refuse_stalled, turn_away
+from callboard.actors.waiters import Waiters, refuse_stalled, settle, turn_away
 
 NONE = frozenset[str]()
 
@@ -252,9 +254,7 @@ class Session:
                 self.phase, self.scene.window = after, None
                 self._slot.free()
                 self._ended(letter.ended)
-            case Wake():
-                pass
-            case _:
+            case _ if not isinstance(letter, Wake):
                 self._write(letter, do, after)
         self._answering = None
         if self.phase is Phase.IDLE and not isinstance(letter, QUIET):
@@ -278,12 +278,15 @@ class Session:
         if isinstance(answer, Withdrawn | Refused) and id_of(letter) is None:
             letter.reply(answer)
         else:
-            self.log.when_durable(partial(_answer, letter.reply, answer))
+            self.log.when_durable(partial(settle, letter.reply, answer))
 
     def _decide(self, letter: Writes, do: Do, after: Phase) -> Answer:
         joins = self.scene.stands_by if do is Do.BESIDE else do is Do.JOIN and self.scene.takes_input
         idle = self.phase is Phase.IDLE
-        events, answer = verbs.decide(self.log, letter, idle=idle, joins=joins, can=partial(can_do, self.stage))
+        if isinstance(letter, PLUGGED):
+            events, answer = plugged.decide(self.scene, letter)
+        else:
+            events, answer = verbs.decide(self.log, letter, idle=idle, joins=joins, can=partial(can_do, self.stage))
         if events:
             self.log.append(*events)
         match letter:
@@ -364,7 +367,7 @@ class Session:
         if self._dues is not None and self._dues.fire():
             self.held = False
         start = next_up(self.log)
-        if start is None and not (self.held or self.log[MODE].active) and ask_plugins(self.scene):
+        if start is None and not (self.held or self.log[MODE].bars) and ask_plugins(self.scene):
             start = next_up(self.log)
         if start is None or self.held:
             self.rested_s = self.stage.now_s()
@@ -394,7 +397,3 @@ class Session:
     def _delta(self, delta: Delta | ModelRetrying) -> None:
         for take in self.deltas:
             take(delta)
-
-
-def _answer(reply: Reply, answer: Answer, error: Exception | None) -> None:
-    reply(answer if error is None else error)

@@ -1,6 +1,6 @@
 """Stage: what the runtime lends to all its actors, and the limits they keep."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import attrs
@@ -10,13 +10,13 @@ from callboard.actors.abort import ABORT_WINDOW_S, Signal
 from callboard.actors.budget import Price
 from callboard.actors.catalogue import BY_MODEL, described, exposed, specs_of
 from callboard.actors.codec import Codec
-from callboard.actors.eventlog import Listener
+from callboard.actors.eventlog import EventLog, Listener
 from callboard.actors.fold import Folds
 from callboard.actors.hook import Slots
 from callboard.actors.messages import Accepted, Refused
 from callboard.actors.model import Model, ToolSpec
 from callboard.actors.notices import AbandonedChanged, Notice
-from callboard.actors.plugin import Alarm, Hook, Plugin
+from callboard.actors.plugin import Alarm, Command, Hook, Plugin
 from callboard.actors.store import Store
 from callboard.actors.timers import Timers
 from callboard.actors.tool import Tool
@@ -172,6 +172,9 @@ class Stage:
     spawner: Spawner | None = None
     post: Post | None = None
     shell: ShellRunner | None = None  # None: this runtime runs no command of the user's own
+    above: Callable[[str], Sequence[EventLog]] = lambda session: ()  # the logs of those above it, its parent's first
+    answers: Callable[[], bool] = lambda: False  # whether somebody answers who reads no log
+    hand_over: Callable[[str, str, str], None] = lambda session, plan, text: None
     folder: str = "."
     can_drop: bool = False
     threads: trio.CapacityLimiter = attrs.field(init=False)
@@ -183,6 +186,9 @@ class Stage:
     gates: tuple[Plugin, ...] = attrs.field(init=False)  # the plugins that take part before each step
     writers: tuple[Plugin, ...] = attrs.field(init=False)  # those with a section in the prompt
     alarms: tuple[Alarm, ...] = attrs.field(init=False)  # of all plugins
+    guards: tuple[Plugin, ...] = attrs.field(init=False)  # those that may refuse a call
+    readers: tuple[Plugin, ...] = attrs.field(init=False)  # those that read what the model says
+    commands: Mapping[str, Command] = attrs.field(init=False)  # of all plugins, by name
     slots: Slots = attrs.field(init=False)  # the hooks by their moments
     now_s: Callable[[], float] = attrs.field(init=False)
     pits: list[Any] = attrs.field(init=False, factory=list)  # where bodies ran and may run again, see host.py
@@ -195,6 +201,9 @@ class Stage:
         self.specs = specs_of(self.offered)
         self.has_deferred = any(tool.exposure == "deferred" for tool in self.tools.values())
         self.alarms = tuple(alarm for plugin in self.plugins for alarm in plugin.alarms)
+        self.guards = tuple(plugin for plugin in self.plugins if plugin.guard is not None)
+        self.readers = tuple(plugin for plugin in self.plugins if plugin.reads is not None)
+        self.commands = {command.name: command for plugin in self.plugins for command in plugin.commands}
         self.slots = Slots.of(self.hooks)
         self.timers = Timers(self.nursery.start_soon)
         self.gates = tuple(plugin for plugin in self.plugins if plugin.before_step is not None)

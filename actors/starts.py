@@ -5,11 +5,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from callboard.actors.abort import AbortWindow
-from callboard.actors.books import MODE, PARKED, QUEUE, TURN
+from callboard.actors.books import PARKED, QUEUE, TURN
 from callboard.actors.claim import first_claim, next_start, next_task, starters
 from callboard.actors.compact import Compacting
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, Message, MessagesClaimed, ShellStarted, StartKind, TaskName, TurnStarted
+from callboard.actors.mode import MODE
 from callboard.actors.review import Reviewing
 from callboard.actors.stage import Stage
 from callboard.actors.tasks import Task
@@ -50,7 +51,7 @@ def next_up(log: EventLog) -> Start | None:
     message = next_task(queue, parked=parked)
     if message is not None:
         return Start("user", message)
-    kind = next_start(queue, parked=parked, plan_mode=log[MODE].active)
+    kind = next_start(queue, parked=parked, plan_mode=log[MODE].bars)
     return None if kind is None else Start(kind)
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import trio
 
+from callboard.actors.awaited import taken_back
 from callboard.actors.books import CHILDREN, QUEUE, TURN
 from callboard.actors.claim import left_over
 from callboard.actors.errors import Dropped, LogError
@@ -189,6 +190,7 @@ class Task:
         if cause in ("interrupted", "parent") and self._stage.limits.interrupt_message:
             role = self._stage.limits.marker_role
             closing.append(NoteAdded(marker_text(role), role, "marker"))
+        closing.extend(taken_back(self._log, cause))
         queue = self._log[QUEUE]
         left = left_over(queue, aborted=cause is not None) if queue else ()
         if left:

@@ -1,5 +1,6 @@
 """Regular: the ordinary turn, steps until the model asks for no more tools."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import attrs
@@ -7,7 +8,7 @@ import msgspec
 import trio
 
 from callboard.actors import hooks
-from callboard.actors.books import FILLED, HISTORY, MODE, QUEUE, TURN, Queue
+from callboard.actors.books import FILLED, HISTORY, QUEUE, TURN, Queue
 from callboard.actors.claim import first_claim, goes_on, later_claim
 from callboard.actors.compact import Shrinking
 from callboard.actors.compaction import filled, limit_tokens, tokens_of_text, window_of
@@ -16,9 +17,10 @@ from callboard.actors.errors import ModelError
 from callboard.actors.events import Cause, Event, MessagesClaimed, ModelSaid, NoteAdded, StepEnded, StepStarted
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
 from callboard.actors.hooks import hook_notes
+from callboard.actors.mode import MODE
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.notices import Delta
-from callboard.actors.plugin import Enter, Reject
+from callboard.actors.plugin import Enter, Reject, TextFilter
 from callboard.actors.receipts import clean_text
 from callboard.actors.view import CallView
 
@@ -43,6 +45,7 @@ class Regular(Shrinking):
         self._continued = 0  # how often stop hooks reopened the turn
         self._schema: Any = self._log[TURN].schema  # of the final answer
         self._asked_again = False
+        self._filter: TextFilter | None = None  # of what the request that is under way says
         self._unsaid: ModelSaid | None = None  # goes on the log together with the first calls it asks for
         self._limit_tokens: int | None = None  # a prompt this large is compacted first
         self._full = False  # a compaction was tried and did not make enough room
@@ -69,7 +72,7 @@ class Regular(Shrinking):
                     break  # the reply was one too many, and nothing of it runs
                 self._error = await batch.run()
             self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
-            if self._error is not None:
+            if self._error is not None or (batch is not None and batch.concludes and not goes_on(self._log[QUEUE])):
                 return
             if reply.calls or reply.more or goes_on(self._log[QUEUE]):
                 continue
@@ -263,7 +266,8 @@ class Regular(Shrinking):
     def _hear(self, reply: Reply) -> None:
         self._first_token()
         calls, usage, provider = tuple(reply.calls), self._cost(reply), self._provider()
-        said = ModelSaid(reply.text, calls, False, usage, self._model_s, provider, reply.truncated)  # noqa: FBT003 - a field
+        text = self._filtered(reply.text) if self._stage.readers else reply.text
+        said = ModelSaid(text, calls, False, usage, self._model_s, provider, reply.truncated)  # noqa: FBT003 - a field
         self._said = []
         if calls and not (self._stage.slots.before_tool or self._capped):
             self._unsaid = said  # nobody looks in between, so one write carries it and its calls
@@ -281,8 +285,40 @@ class Regular(Shrinking):
         if not piece:  # a sign of life
             return
         self._first_token()
+        if not self._said and self._stage.readers:
+            self._filter = self._text_filter()
         self._said.append(piece)
-        self._scene.on_delta(Delta(self._log.session, self._turn, "text", piece))
+        self._show((("text", piece),) if self._filter is None else self._filter.feed(piece))
+
+    def _show(self, parts: Iterable[tuple[Any, str]]) -> None:
+        for part, text in parts:
+            self._scene.on_delta(Delta(self._log.session, self._turn, part, text))
+
+    def _text_filter(self) -> TextFilter | None:
+        """That of the first plugin that wants to read along."""
+        for plugin in self._stage.readers:
+            assert plugin.reads is not None
+            with CallView(self._scene) as view:
+                found = plugin.reads(view)
+            if found is not None:
+                return found
+        return None
+
+    def _filtered(self, text: str) -> str:
+        """What of a whole answer is said to the user; what else it holds goes on the log before it."""
+        reader = self._filter if self._said else self._text_filter()
+        self._filter = None
+        if reader is None:
+            return text
+        self._show(reader.end())
+        said, events = reader.read(text)
+        self._log.append(*events)
+        return said
+
+    def _visible(self, text: str) -> str:
+        """What of a text that was cut off is said to the user."""
+        reader, self._filter = self._filter, None
+        return text if reader is None else reader.cut(text)
 
     def _end_step(self, step: int, begun_s: float, tools_s: float) -> None:
         overhead_s = max(0.0, self._stage.now_s() - begun_s - self._away_s - tools_s)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from callboard.actors.answered import answered, record
-from callboard.actors.books import CHILDREN, MODE, PARKED, QUEUE, TURN
+from callboard.actors.books import CHILDREN, PARKED, QUEUE, TURN
 from callboard.actors.checks import same_json
 from callboard.actors.claim import USERS
 from callboard.actors.eventlog import EventLog
@@ -43,10 +43,11 @@ from callboard.actors.messages import (
     Stopped,
     Submit,
     SubmitOrSteer,
+    Verbs,
     Withdraw,
     Withdrawn,
-    Writes,
 )
+from callboard.actors.mode import MODE
 from callboard.actors.seen import SEEN
 
 CHILD_TEXT_MAX_CHARS = 20_000
@@ -61,7 +62,7 @@ Can: TypeAlias = Callable[[TaskName], bool]
 Decision: TypeAlias = tuple[tuple[Event, ...], Answer]
 
 
-def decide(log: EventLog, letter: Writes, *, idle: bool, joins: bool, can: Can = lambda task: True) -> Decision:
+def decide(log: EventLog, letter: Verbs, *, idle: bool, joins: bool, can: Can = lambda task: True) -> Decision:
     """What a verb writes and answers; an id that was answered before writes nothing and is answered the same.
 
     `idle` when a turn may start, `joins` while the running one takes input (a command: while it can stand beside it),
@@ -76,7 +77,7 @@ def decide(log: EventLog, letter: Writes, *, idle: bool, joins: bool, can: Can =
     return events, answer
 
 
-def _decide(log: EventLog, letter: Writes, idle: bool, joins: bool, can: Can) -> Decision:
+def _decide(log: EventLog, letter: Verbs, idle: bool, joins: bool, can: Can) -> Decision:
     match letter:
         case Submit():
             return submit(log, letter, idle=idle)
@@ -115,7 +116,7 @@ def _about(log: EventLog, letter: Withdraw | Edit | ResumeQueue | SetMode | Stop
 
 def submit(log: EventLog, letter: Submit, *, idle: bool) -> Decision:
     """The message queued under its id."""
-    at_once = idle and letter.source == "user" and not any(message.source == "user" for message in log[QUEUE])
+    at_once = idle and letter.source == "user" and not any(message.source in ("user", "plan") for message in log[QUEUE])
     turn = log[TURN].number + 1 if at_once else None
     events, seq = _queued(log, letter, letter.source, turn, schema=letter.schema)
     return events, Accepted(seq, turn)

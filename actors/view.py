@@ -1,20 +1,24 @@
 """The View that tools and hooks get: one call's window on its session, closed when the call is over."""
 
-from collections.abc import Awaitable, Callable, Container, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Container, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 import trio
 
 from callboard.actors.abort import AbortWindow, Signal
+from callboard.actors.asked import APPROVALS, key_of
+from callboard.actors.awaited import answer_to, decision_on, until
 from callboard.actors.books import OPENED, QUEUE, TURN
 from callboard.actors.errors import CallOver, SessionNotFound, ToolError, UsageError
 from callboard.actors.eventlog import LOGGER, EventLog, check_plugin_events
 from callboard.actors.events import Event
+from callboard.actors.facts import ApprovalAsked, ApprovalDecided, Option, QuestionAnswered, QuestionAsked
 from callboard.actors.fold import Projection
 from callboard.actors.host import Beside
 from callboard.actors.messages import Refused
+from callboard.actors.mode import MODE
 from callboard.actors.notices import Delta, ModelRetrying
-from callboard.actors.plugin import Closable, ToolResult
+from callboard.actors.plugin import Closable, ToolCall, ToolResult
 from callboard.actors.stage import SpawnRequest, Stage
 from callboard.actors.tool import Tool
 
@@ -167,6 +171,59 @@ class CallView:
             scene.log.rehearse((*self.held, *events))
             self.held.extend(events)
 
+    async def flush(self) -> None:
+        """Return once all that is on the log is durable."""
+        await self._check().log.flush()
+
+    async def commit(self, *events: Event) -> None:
+        """Put events on the log at once, and return when they are durable."""
+        log = self._check().log
+        check_plugin_events(events)
+        log.append(*events)
+        await log.flush()
+
+    def lineage(self, projection: Projection[S]) -> tuple[S, ...]:
+        """This session's value of a fold, then those above it."""
+        scene = self._check()
+        return (scene.log[projection], *(log[projection] for log in scene.stage.above(scene.log.session)))
+
+    @property
+    def planning(self) -> bool:
+        """Whether this session or one above it is in Plan mode."""
+        return any(mode.active for mode in self.lineage(MODE))
+
+    async def ask_user(
+        self,
+        question: str,
+        options: Sequence[Option],
+        *,
+        by: str,
+        id: str = "",
+        header: str = "",
+        detail: str = "",
+    ) -> QuestionAnswered:
+        """Put a question to the user and wait for the answer."""
+        log, id_ = self._check().log, f"{self.turn}.{self.call}.{id}" if id else f"{self.turn}.{self.call}"
+        asked = QuestionAsked(id_, self.call, self.turn, by, header, question, tuple(options), detail)
+        return await answer_to(log, asked)
+
+    async def ask_approval(self, call: ToolCall) -> ApprovalDecided:
+        """Ask the user whether a call may run, and wait."""
+        scene = self._check()
+        log, number = scene.log, self.turn
+        id_ = call.call if all(one.id != call.call for one in log[APPROVALS]) else f"{number}.{call.call}"
+        asked = ApprovalAsked(id_, call.call, number, call.name, call.arguments, key_of(call.name, call.arguments))
+        if not (log.readers or scene.stage.answers()):
+            refused = ApprovalDecided(id_, "unavailable")
+            log.append(asked, refused)
+            return refused
+        return await decision_on(log, asked)
+
+    def hand_over(self, plan: str, text: str) -> None:
+        """Have another session opened, whose first message is `text`."""
+        scene = self._check()
+        scene.stage.hand_over(scene.log.session, plan, text)
+
     def now_ms(self) -> int:
         """Wall time in milliseconds UTC."""
         return self._check().stage.now_ms()
@@ -225,27 +282,7 @@ class CallView:
 
     async def until(self, met: Callable[[], bool]) -> None:
         """Return once `met()` is true, asked again after each append to this session's log."""
-        log = self._check().log
-        if met():
-            await trio.lowlevel.checkpoint()
-            return
-        appended, failures = trio.Event(), []
-
-        def look() -> None:
-            try:
-                if met():
-                    appended.set()
-            except Exception as error:  # it is the waiter's, not the appender's
-                failures.append(error)
-                appended.set()
-
-        log.watch(look)
-        try:
-            await appended.wait()
-        finally:
-            log.unwatch(look)
-        if failures:
-            raise failures[0]
+        await until(self._check().log, met)
 
 
 class ThreadView(CallView):
@@ -282,3 +319,19 @@ class ThreadView(CallView):
     async def until(self, met: Callable[[], bool]) -> None:
         """Not from a thread."""
         raise UsageError("a tool that waits for the log must be an async def with runs_on='trio'.")
+
+    async def flush(self) -> None:
+        """Not from a thread."""
+        raise UsageError("a tool that waits for the disk must be an async def with runs_on='trio'.")
+
+    async def commit(self, *events: Event) -> None:
+        """Not from a thread."""
+        raise UsageError("a tool that waits for the disk must be an async def with runs_on='trio'.")
+
+    async def ask_user(self, question: str, options: Sequence[Option], **about: Any) -> QuestionAnswered:
+        """Not from a thread."""
+        raise UsageError("a tool that asks the user must be an async def with runs_on='trio'.")
+
+    async def ask_approval(self, call: ToolCall) -> ApprovalDecided:
+        """Not from a thread."""
+        raise UsageError("a tool that asks the user must be an async def with runs_on='trio'.")

@@ -6,7 +6,7 @@ from typing import Any
 from callboard.actors.books import Queue
 from callboard.actors.errors import LogError
 from callboard.actors.events import TurnEnded
-from callboard.actors.messages import Idle, Interrupt, Letter, Refused, Reply, Stop, Stopped, Submit, Writes
+from callboard.actors.messages import Answer, Idle, Interrupt, Letter, Refused, Reply, Stop, Stopped, Submit, Writes
 
 
 class Waiters:
@@ -109,3 +109,8 @@ def refuse_stalled(letter: Writes, session: str) -> None:
     letter.reply(Refused("store_stalled", detail))
     if isinstance(letter, Submit) and letter.ended is not None:
         letter.ended(LogError(f"session {session!r}: {detail}."))
+
+
+def settle(reply: Reply, answer: Answer, error: Exception | None) -> None:
+    """Give the answer, or the error that kept it from being true."""
+    reply(answer if error is None else error)

@@ -5,11 +5,12 @@ from typing import Annotated
 import attrs
 import msgspec
 
-from callboard.actors.books import MODE, TURN
+from callboard.actors.books import TURN
 from callboard.actors.errors import ToolError
 from callboard.actors.events import Event, Message, Value
 from callboard.actors.facts import PlanStep, PlanUpdated
 from callboard.actors.fold import Projection
+from callboard.actors.mode import MODE
 from callboard.actors.plugin import Enter, Plugin, View
 from callboard.actors.tool import Exposure, Tool, tool
 from callboard.plugins.checklist import check_text, listing

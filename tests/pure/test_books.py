@@ -3,21 +3,7 @@
 import pytest
 from hypothesis import given
 
-from callboard.actors.books import (
-    BUILT_IN,
-    CHILDREN,
-    FILLED,
-    HISTORY,
-    MODE,
-    OPENED,
-    PARKED,
-    QUEUE,
-    TURN,
-    USAGE,
-    Child,
-    Mode,
-    Turn,
-)
+from callboard.actors.books import BUILT_IN, CHILDREN, FILLED, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE, Child, Turn
 from callboard.actors.calls import NO_CALLS, Calls, OpenCall
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import EventLog
@@ -48,6 +34,7 @@ from callboard.actors.events import (
 from callboard.actors.facts import ChildEnded, ChildSpawned, PlanModeRequested, PlanModeSet
 from callboard.actors.fold import Folds, Trail, replay
 from callboard.actors.memory import MemoryStore
+from callboard.actors.mode import MODE, Mode
 from callboard.actors.model import Assistant, Developer, Result, User
 from callboard.actors.seen import SEEN
 

@@ -10,17 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from callboard.actors.books import (
-    BUILT_IN,
-    CHILDREN,
-    HISTORY,
-    MODE,
-    OPENED,
-    PARKED,
-    QUEUE,
-    TURN,
-    USAGE,
-)
+from callboard.actors.books import BUILT_IN, CHILDREN, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE
 from callboard.actors.codec import Codec
 from callboard.actors.envelope import CORE_EVENTS, Envelope, Unknown
 from callboard.actors.eventlog import EventLog
@@ -28,6 +18,7 @@ from callboard.actors.events import Event, ToolReturned
 from callboard.actors.facts import PLUGIN_EVENTS
 from callboard.actors.fold import Folds
 from callboard.actors.memory import MemoryStore
+from callboard.actors.mode import MODE
 from callboard.actors.receipts import repair
 from callboard.actors.seen import SEEN
 from callboard.plugins.plan import PLAN

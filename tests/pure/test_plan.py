@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.books import MODE, TURN
+from callboard.actors.books import TURN
 from callboard.actors.codec import Codec
 from callboard.actors.envelope import CORE_EVENTS
 from callboard.actors.errors import ToolError
 from callboard.actors.events import Event, Message, NoteAdded, StepEnded, StepStarted, TurnEnded, TurnStarted
 from callboard.actors.facts import PlanModeRequested, PlanModeSet, PlanStep, PlanUpdated, TodosWritten
 from callboard.actors.fold import Projection, replay
+from callboard.actors.mode import MODE
 from callboard.actors.plugin import Enter
 from callboard.plugins.checklist import ITEM_MAX_CHARS, ITEMS_MAX
 from callboard.plugins.plan import (

@@ -34,7 +34,7 @@ from callboard.actors.messages import (
     Submit,
     Withdraw,
     Withdrawn,
-    Writes,
+    Verbs,
 )
 from callboard.actors.verbs import CHILD_TEXT_MAX_CHARS
 
@@ -44,7 +44,7 @@ PARK, RELEASE = QueueParked(parked=True), QueueParked(parked=False)
 
 
 def submitted(
-    log: EventLog, letter: Writes, *, idle: bool = True, joins: bool = False
+    log: EventLog, letter: Verbs, *, idle: bool = True, joins: bool = False
 ) -> tuple[tuple[Event, ...], Answer]:
     """What a verb decides, after the log has taken it."""
     decided = verbs.decide(log, letter, idle=idle, joins=joins)

@@ -3,11 +3,11 @@
 import pytest
 
 from callboard.actors import verbs
-from callboard.actors.books import MODE
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, TurnStarted
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
 from callboard.actors.messages import ModeAnswer, SetMode
+from callboard.actors.mode import MODE
 
 from .event_samples import log_of
 

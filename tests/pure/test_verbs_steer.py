@@ -33,7 +33,7 @@ from callboard.actors.messages import (
     Steered,
     Submit,
     SubmitOrSteer,
-    Writes,
+    Verbs,
 )
 from callboard.actors.model import User
 from callboard.actors.seen import SEEN
@@ -57,7 +57,7 @@ def steered(id_: str, seq: int, **given_: Any) -> MessageQueued:
 
 
 # The log before, the verb, whether a turn may start, whether the running one takes input; what is written and answered.
-CASES: dict[str, tuple[tuple[Event, ...], Writes, bool, bool, tuple[Event, ...], Answer]] = {
+CASES: dict[str, tuple[tuple[Event, ...], Verbs, bool, bool, tuple[Event, ...], Answer]] = {
     "steer": (OPEN, Steer("x"), False, True, (steered("auto:1", 2),), Steered(1)),
     "steer this turn": (OPEN, Steer("x", "a", 1), False, True, (steered("a", 2, given=True),), Steered(1)),
     "steer releases": ((PARK, *OPEN), Steer("x"), False, True, (RELEASE, steered("auto:1", 4)), Steered(1)),
@@ -117,7 +117,7 @@ def test_input_for_a_running_turn(before, letter, idle, joins, events, answer):
     assert (events, answer) == verbs.decide(log_of(*before), letter, idle=idle, joins=joins)
 
 
-FIRST: tuple[Writes, ...] = (Submit("x", "a"), Steer("x", "a"), SubmitOrSteer("x", "a"), Inject("x", "a"))
+FIRST: tuple[Verbs, ...] = (Submit("x", "a"), Steer("x", "a"), SubmitOrSteer("x", "a"), Inject("x", "a"))
 
 
 @pytest.mark.parametrize("again", FIRST, ids=lambda letter: type(letter).__name__)
@@ -196,7 +196,7 @@ def test_every_accepted_message_is_queued_or_was_claimed(acts):
     turn, running = 0, False
     for n, act in enumerate(acts):
         id_ = f"m{n}"
-        made: dict[str, Writes] = {
+        made: dict[str, Verbs] = {
             "submit": Submit("x", id_),
             "steer": Steer("x", id_),
             "either": SubmitOrSteer("x", id_),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from prometheus_client import CollectorRegistry
 from tests.pure.metrics_samples import samples
 
-from callboard.actors.books import HISTORY, MODE, PARKED, QUEUE, TURN
+from callboard.actors.books import HISTORY, PARKED, QUEUE, TURN
 from callboard.actors.claim import next_start
 from callboard.actors.events import (
     ControlCallEnded,
@@ -21,6 +21,7 @@ from callboard.actors.events import (
     TurnEnded,
     kind_of,
 )
+from callboard.actors.mode import MODE
 from callboard.actors.testing import LabSession
 from callboard.metrics.recorder import Recorder
 
