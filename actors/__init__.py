@@ -39,8 +39,8 @@ stage       what the runtime lends to all its actors, and their limits
 pit         a task with a nursery where foreign code runs and what it throws stays
 host        foreign code in a task of its own
 results     what a body came to, as the one result of its call
+awaited     waits for what is appended: an answer of the user, an approval
 view        the View that tools and hooks get
-awaited     waits for the user: a question, an approval
 verdict     what hooks answered, as the one verdict of a moment
 hooks       asks the hooks of one moment, and waits for what they decide
 told        hooks that only listen, beside whatever comes next
@@ -61,10 +61,10 @@ answered    what a verb was answered under its id, so that it acts once
 checks      what callers hand to the verbs: texts, ids, schemas
 verbs       what each control verb writes and answers
 usershell   one command of the user's own, in a turn of its own or beside one
-plugged     verbs that plugins take part in: answers, approvals, commands
 opening     how a log begins, is read from the store, and is repaired
 ending      how the last events reach the disk, within a bound
 dues        when plugins want to be woken, and what they write between turns
+plugged     verbs that plugins take part in: answers, approvals, commands
 passivation  what keeps a resting session in memory, and what is kept of one that left it
 starts      which task begins next; one line for each kind of task
 slot        a session's one place, until its end is on the disk
@@ -122,13 +122,28 @@ from callboard.actors.events import (
     VerbAnswered,
 )
 from callboard.actors.facts import (
+    ApprovalAsked,
+    ApprovalDecided,
+    ApprovalPolicySet,
     ChildEnded,
     ChildSpawned,
     Finding,
+    Goal,
+    GoalChanged,
+    Option,
+    PlanApproved,
+    PlanHandedOver,
     PlanModeRequested,
     PlanModeSet,
+    PlanProposed,
     PlanStep,
     PlanUpdated,
+    QuestionAnswered,
+    QuestionAsked,
+    Reminder,
+    ReminderDeleted,
+    ReminderFired,
+    ReminderSet,
     ReviewEnded,
     Todo,
     TodosWritten,
@@ -144,6 +159,7 @@ from callboard.actors.messages import (
     Refused,
     Steered,
     Stopped,
+    Told,
     Withdrawn,
 )
 from callboard.actors.model import Assistant, Developer, Model, Prompt, Reply, Result, User
@@ -163,7 +179,10 @@ from callboard.actors.plugin import (
     Alarm,
     Allow,
     Block,
+    Command,
+    Concluded,
     Continue,
+    Did,
     Enter,
     Failed,
     Hook,
@@ -172,6 +191,7 @@ from callboard.actors.plugin import (
     Plugin,
     Reject,
     Rewrite,
+    TextFilter,
     ToolCall,
     ToolResult,
     View,
@@ -185,6 +205,9 @@ __all__ = [
     "AddContext",
     "Alarm",
     "Allow",
+    "ApprovalAsked",
+    "ApprovalDecided",
+    "ApprovalPolicySet",
     "Assistant",
     "Block",
     "Call",
@@ -194,12 +217,15 @@ __all__ = [
     "CellCalled",
     "ChildEnded",
     "ChildSpawned",
+    "Command",
     "Compacted",
+    "Concluded",
     "ConfigError",
     "Continue",
     "ControlCallEnded",
     "Delta",
     "Developer",
+    "Did",
     "DurabilityDelayed",
     "Edited",
     "Enter",
@@ -209,6 +235,8 @@ __all__ = [
     "FatalToolError",
     "Fenced",
     "Finding",
+    "Goal",
+    "GoalChanged",
     "Hook",
     "HookFailed",
     "HookTurn",
@@ -233,18 +261,28 @@ __all__ = [
     "ModelSaid",
     "NoteAdded",
     "Notice",
+    "Option",
     "Partial",
+    "PlanApproved",
+    "PlanHandedOver",
     "PlanModeRequested",
     "PlanModeSet",
+    "PlanProposed",
     "PlanStep",
     "PlanUpdated",
     "Plugin",
     "Policy",
     "Projection",
     "Prompt",
+    "QuestionAnswered",
+    "QuestionAsked",
     "QueueParked",
     "Refused",
     "Reject",
+    "Reminder",
+    "ReminderDeleted",
+    "ReminderFired",
+    "ReminderSet",
     "Reply",
     "Result",
     "Resync",
@@ -261,8 +299,10 @@ __all__ = [
     "StepStarted",
     "Stopped",
     "StoreFailed",
+    "TextFilter",
     "Todo",
     "TodosWritten",
+    "Told",
     "Tool",
     "ToolCall",
     "ToolCalled",

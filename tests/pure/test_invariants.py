@@ -178,8 +178,8 @@ def test_a_refusal_says_why(state, event, text):
 
 
 def results_of(events: list[Event]) -> Counter[str]:
-    """How many results each call has."""
-    return Counter(event.call for event in events if isinstance(event, ToolReturned))
+    """How many results each call of the model has."""
+    return Counter(event.call for event in events if isinstance(event, ToolReturned) and event.cell is None)
 
 
 @given(books())

@@ -32,9 +32,9 @@ from callboard.actors.messages import (
     Interrupt,
     Refused,
     Submit,
+    Verbs,
     Withdraw,
     Withdrawn,
-    Verbs,
 )
 from callboard.actors.verbs import CHILD_TEXT_MAX_CHARS
 
