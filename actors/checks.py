@@ -10,7 +10,10 @@ from callboard.actors.results import describe
 
 ID_MAX_CHARS = 200
 SCHEMA_MAX_BYTES = 256 * 1024  # of a schema as JSON; every prompt of its turn carries it
-OWN_PREFIXES = ("auto:", "child:", "mail:", "schedule:", "goal:", "shell:")  # of ids that are given here and by plugins
+OWN_PREFIXES = (  # of ids that are given here and by plugins
+    *("auto:", "child:", "mail:", "schedule:", "goal:", "shell:"),
+    *("answer:", "approved:", "handover:", "plan:"),
+)
 
 
 def check_submit(text: Any, id_: Any, text_max_chars: int, verb: str = "submit") -> str:

@@ -27,7 +27,7 @@ from callboard.actors.host import Host, report_interrupts
 from callboard.actors.intake import take_nested
 from callboard.actors.plugin import ToolCall, ToolResult
 from callboard.actors.receipts import NOT_STARTED, OUTCOMES, aborted_text, clean_text, cut_middle
-from callboard.actors.results import Returned, completed, failed, judge
+from callboard.actors.results import Returned, completed, describe, failed, judge
 from callboard.actors.stage import Stage
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool, payload_fits
 from callboard.actors.view import CallView, Scene, ThreadView
@@ -129,8 +129,11 @@ class Batch:
         assert entry.tool is not None
         for plugin in self._stage.guards:
             assert plugin.guard is not None
-            with CallView(self._scene, entry.call.id) as view:
-                reason = await plugin.guard(view, self._seen(entry), entry.tool)
+            try:
+                with CallView(self._scene, entry.call.id) as view:
+                    reason = await plugin.guard(view, self._seen(entry), entry.tool)
+            except Exception as error:  # who cannot decide refuses
+                reason = f"plugin {plugin.name} could not decide about this call: {describe(error)}"
             if reason is not None:
                 self._refuse(entry, Returned("rejected", clean_text(reason)))
                 return

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -18,7 +18,7 @@ from callboard.actors.errors import IntensityReached, SessionClosed, UsageError
 from callboard.actors.events import SessionOpened, TurnEnded
 from callboard.actors.model import Model
 from callboard.actors.notices import RuntimeLeft
-from callboard.actors.plugin import Hook, Plugin
+from callboard.actors.plugin import Command, Hook, Plugin
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest
 from callboard.actors.store import Header, Store
@@ -153,6 +153,7 @@ class Runtime:
         )
         ground.stage.spawner = self._sessions.spawner
         ground.stage.post = Post(self._sessions.registry, self._sessions.open, ground.stage.limits.text_max_chars)
+        ground.stage.above = self._sessions.registry.above
         ground.listener = self._sessions.registry.audience.hear
         sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
         self._root = Supervisor(
@@ -277,6 +278,11 @@ class Runtime:
         """A reader of a session by its id; of one that is not live it reads what the store has, and ends."""
         self._check_begun()
         return self._sessions.registry.read(session_id, after, deltas=deltas, queue_max=queue_max)
+
+    @property
+    def commands(self) -> Mapping[str, Command]:
+        """What plugins let people type as `/NAME`."""
+        return self._ground.stage.commands
 
     def sessions(self) -> tuple[SessionHandle, ...]:
         """All sessions that are open, in memory or passivated."""

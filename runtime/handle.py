@@ -34,6 +34,7 @@ from callboard.actors.messages import (
     Stopped,
     Submit,
     SubmitOrSteer,
+    UseCommand,
     Withdraw,
     Withdrawn,
 )
@@ -163,7 +164,16 @@ class SessionHandle:
 
     async def command(self, line: str, *, id: str | None = None) -> Any:
         """Do what a line says that begins with `/` or `!`, and answer as that verb does; any other is submitted."""
-        return await parse(line).do(self, id)
+        return await parse(line, self._home.stage.commands).do(self, id)
+
+    async def use(self, name: str, argument: Any = "", *, id: str | None = None) -> Any:
+        """Have a plugin's command act, as `/NAME ARGUMENT` does; answers `Told`, `Accepted` or `Refused`."""
+        if not isinstance(name, str):
+            raise UsageError(f"use takes the name of a command, got {name!r:.80}.")
+        if isinstance(argument, str):
+            argument = check_steer(argument, None, self._text_max_chars, f"/{name:.40}")
+        check_id(id)
+        return await self._ask(lambda reply: UseCommand(name, argument, id, reply=reply))
 
     async def run(self, text: str, id: str | None = None, *, schema: Any = None) -> TurnEnded:
         """Submit, and wait for the end of the turn that takes the text."""

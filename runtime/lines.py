@@ -1,13 +1,17 @@
 """Lines: what people type that begins with `/` or `!`, and which verb each is; all other text is a message."""
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import attrs
 
 from callboard.actors.errors import UsageError
+from callboard.actors.plugin import Command
 
-KNOWN = "/compact, /review WHAT, /plan on|off, and !COMMAND"
+KNOWN = ("/compact", "/review WHAT", "/plan on|off", "!COMMAND")
+NO_COMMANDS: Mapping[str, Command] = MappingProxyType({})
 UNKNOWN = "there is no command {name}: known are {known}."
 NO_ARGUMENT = "/{name} takes nothing behind it, got {rest!r:.80}."
 WRONG_PLAN = "/plan takes on or off, got {rest!r:.80}."
@@ -35,6 +39,10 @@ class Verbs(Protocol):
         """A command of the user's own."""
         ...
 
+    async def use(self, name: str, argument: Any = "", *, id: str | None = None) -> Any:
+        """A plugin's command."""
+        ...
+
     async def set_mode(self, mode: str, *, id: str | None = None) -> Any:
         """Plan mode, on or off."""
         ...
@@ -46,6 +54,7 @@ class Line:
 
     verb: str
     text: str = ""
+    name: str = ""  # of a plugin's command
 
     async def do(self, session: Verbs, id_: str | None = None) -> Any:
         """Ask the session, and give back its answer."""
@@ -54,6 +63,8 @@ class Line:
                 return await session.compact(id=id_)
             case "review":
                 return await session.review(self.text, id=id_)
+            case "use":
+                return await session.use(self.name, self.text, id=id_)
             case "shell":
                 return await session.shell(self.text, id=id_)
             case "set_mode":
@@ -62,8 +73,8 @@ class Line:
                 return await session.submit(self.text, id_)
 
 
-def parse(line: Any) -> Line:
-    """The verb of a line; a `UsageError` says in one sentence what is wrong with it."""
+def parse(line: Any, commands: Mapping[str, Command] = NO_COMMANDS) -> Line:
+    """The verb of a line; a `UsageError` says in one sentence what is wrong with it. `commands`: of plugins."""
     if not isinstance(line, str):
         raise UsageError(f"command takes a line of text, got {type(line).__name__}.")
     if line.startswith("!"):
@@ -73,10 +84,10 @@ def parse(line: Any) -> Line:
     found = COMMAND.fullmatch(line)
     if found is None:
         return Line("submit", line)
-    return _slash(found[1].lower(), (found[2] or "").strip())
+    return _slash(found[1].lower(), (found[2] or "").strip(), commands)
 
 
-def _slash(name: str, rest: str) -> Line:
+def _slash(name: str, rest: str, commands: Mapping[str, Command]) -> Line:
     match name:
         case "compact":
             if rest:
@@ -90,4 +101,8 @@ def _slash(name: str, rest: str) -> Line:
             if rest.lower() not in ("on", "off"):
                 raise UsageError(WRONG_PLAN.format(rest=rest))
             return Line("set_mode", "plan" if rest.lower() == "on" else "default")
-    raise UsageError(UNKNOWN.format(name=f"/{name}", known=KNOWN))
+    command = commands.get(name)
+    if command is not None and not command.hidden:
+        return Line("use", rest, name)
+    shown = (f"/{one.name} {one.hint}".strip() for one in commands.values() if not one.hidden)
+    raise UsageError(UNKNOWN.format(name=f"/{name}", known=", ".join((*KNOWN, *shown))))

@@ -148,6 +148,18 @@ class Registry:
             log.load(records)
         return log
 
+    def above(self, session_id: str) -> list[EventLog]:
+        """The logs of those above a live session, its parent's first; one that is not in memory is read for it."""
+        found: list[EventLog] = []
+        parent = opened_of(self.actor(session_id)).parent
+        while parent is not None:
+            actor = self.get(parent)
+            log = self._read(parent) if actor is None or actor.kept is not None else actor.log
+            found.append(log)
+            opened = log[OPENED]
+            parent = None if opened is None else opened.parent
+        return found
+
     def places(self) -> list[tuple[str, SessionOpened]]:
         """The ids of all, the live ones first, and where they stand in their trees."""
         live = [(actor.id, opened_of(actor)) for actor in self.live.values()]

@@ -65,12 +65,13 @@ def run(options: RunOptions, output: Output) -> int:
         raise UsageError(NO_MODEL)
     replays = model.startswith("replay:")
     task = None if replays else check_submit(_task(options.task), None, TEXT_MAX_CHARS)
-    if task is not None:
-        parse(task)  # a command that does not exist is said before anything runs
+    plugins = DEFAULT if replays else (*default_plugins(options.config), SHELL, FILES)
+    if task is not None:  # a command that does not exist is said before anything runs
+        parse(task, {command.name: command for plugin in plugins for command in plugin.commands})
     rt = open_runtime(
         options.config,
         model=model,
-        plugins=DEFAULT if replays else (*default_plugins(options.config), SHELL, FILES),
+        plugins=plugins,
         store=options.store,
         folder=Path.cwd(),
     )
@@ -183,7 +184,7 @@ class Run:
 
     async def _one(self, session: SessionHandle, task: str) -> None:
         """One task to its end; a line of the user's that is a command, as that command. A recording's are literal."""
-        if isinstance(self._rt.models.default, ReplayModel) or parse(task).verb == "submit":
+        if isinstance(self._rt.models.default, ReplayModel) or parse(task, self._rt.commands).verb == "submit":
             await session.run(task)
             return
         answer = await session.command(task)
