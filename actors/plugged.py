@@ -110,7 +110,7 @@ def _command(scene: Scene, letter: UseCommand) -> Decision:
     except Exception as error:  # a plugin's bug must not take the session down with it
         LOGGER.exception("session %s: command %s failed", scene.log.session, command.name)
         return (), Refused("invalid_command", f"/{command.name} failed: {clean_text(describe(error))}")
-    answer = Told(done.answer) if isinstance(done.answer, str) else done.answer
+    answer = Told(clean_text(done.answer)) if isinstance(done.answer, str) else done.answer
     return events, accepted if answer is None else answer
 
 
@@ -119,6 +119,7 @@ def _written(log: EventLog, events: Sequence[Event]) -> Decision:
     speaks = any(isinstance(event, MessageQueued) and event.source in STARTS_AS_USER for event in events)
     release = (QueueParked(parked=False),) if speaks and log[PARKED] else ()
     written = tuple(_placed(log, len(release), events))
+    log.rehearse((*release, *written))  # what cannot be written is found here, where its author is told
     return (*release, *written), Accepted(log.seq - 1 + len(release) + len(written))
 
 
