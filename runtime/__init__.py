@@ -11,6 +11,7 @@ garbage      when garbage is collected, and what is kept out of it
 waiting      one answer, waited for from either loop
 children     how a supervised child is described and how it ended
 supervisor   starts children, restarts them, gives up loudly
+settings     what the tables of a configuration may hold
 config       RuntimeConfig from TOML, all mistakes at once
 lookup       what a store knows of sessions without loading them
 reading      a reader of one session: log first, then live
@@ -35,8 +36,9 @@ doors/       what people and programs meet the runtime through
 
 from callboard.plugins import DEFAULT
 from callboard.runtime.app import Runtime, open_runtime, run_sync, serve_metrics
-from callboard.runtime.config import ModelConfig, RuntimeConfig, load_config
+from callboard.runtime.config import RuntimeConfig, load_config
 from callboard.runtime.handle import SessionHandle
+from callboard.runtime.settings import ModelConfig
 
 __all__ = [
     "DEFAULT",

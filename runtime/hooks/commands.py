@@ -8,10 +8,10 @@ from typing import Any
 from callboard.actors.hook import Hook, HookTurn, Skip, ToolCall
 from callboard.plugins.commands import Command
 from callboard.plugins.shell import ENVIRONMENT, PLAIN_SHELL, allowed
-from callboard.runtime.config import HookConfig
 from callboard.runtime.hooks import asks
 from callboard.runtime.hooks.answers import HookBroken, read_answer
 from callboard.runtime.hooks.events import MOMENTS, TOOL_EVENTS, matches
+from callboard.runtime.settings import HookConfig
 
 OUTPUT_MAX_CHARS = 1024 * 1024  # of each, output and errors; a command that writes more has failed
 

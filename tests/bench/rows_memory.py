@@ -11,8 +11,8 @@ import trio
 from callboard.actors import Reply
 from callboard.actors.model import Prompt
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds
 from callboard.runtime.garbage import PROCESS
+from callboard.runtime.settings import Bounds
 
 from .floor_actors import idle, waiting
 from .measure import Pauses, Span, collection_ms, now_s, resident_bytes, settle

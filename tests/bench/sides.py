@@ -11,7 +11,7 @@ import trio
 from callboard.actors import Call, Reply, TurnEnded, Usage, tool
 from callboard.actors.model import Prompt, Say
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds
+from callboard.runtime.settings import Bounds
 
 CALLS_MAX = 10
 STEPS_MAX = CALLS_MAX + 1

@@ -16,7 +16,7 @@ from callboard.actors import (
 )
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Agents
+from callboard.runtime.settings import Agents
 
 from .hosted import SLACK_S, events, until
 from .parents import Parent, of, spawn, wait

@@ -25,7 +25,7 @@ from callboard.actors import (
 from callboard.actors.memory import MemoryStore
 from callboard.actors.testing import FakeWall, ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds
+from callboard.runtime.settings import Bounds
 
 from .hosted import calls, count, echo, events, slow, until
 

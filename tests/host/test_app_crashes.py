@@ -17,7 +17,7 @@ from callboard.actors import (
 )
 from callboard.actors.memory import MemoryStore
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds, Supervision
+from callboard.runtime.settings import Bounds, Supervision
 
 from .hosted import echo
 

@@ -13,7 +13,7 @@ import pytest
 from callboard.actors import LogError, SessionClosed
 from callboard.actors.memory import MemoryStore
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds
+from callboard.runtime.settings import Bounds
 
 from .hosted import StallingStore, calls, echo, events, slow, stubborn, until
 
@@ -111,7 +111,7 @@ import trio
 from callboard.actors import Call, Reply, tool
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds
+from callboard.runtime.settings import Bounds
 
 def say(text):
     os.write(1, (text + "\\n").encode())

@@ -16,7 +16,7 @@ from callboard.actors import (
 )
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime, run_sync
-from callboard.runtime.config import Bounds
+from callboard.runtime.settings import Bounds
 
 from .hosted import calls, echo, events, slow, until
 

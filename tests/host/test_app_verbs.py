@@ -22,7 +22,7 @@ from callboard.actors import (
 from callboard.actors.model import Prompt
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds
+from callboard.runtime.settings import Bounds
 
 from .hosted import count, echo, events, slow, until
 

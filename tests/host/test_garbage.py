@@ -8,9 +8,10 @@ import pytest
 
 from callboard.actors.errors import ConfigError
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds, config_of
+from callboard.runtime.config import config_of
 from callboard.runtime.doors.cli import _alone
 from callboard.runtime.garbage import IDLE_BLOCKS_MIN, NEVER_MAX, NOW_BLOCKS_MIN, PROCESS, Garbage, verdict
+from callboard.runtime.settings import Bounds
 
 MANAGED = RuntimeConfig(runtime=Bounds(gc_policy="manage"))
 

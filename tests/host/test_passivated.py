@@ -25,7 +25,8 @@ from callboard.actors.memory import MemoryStore
 from callboard.actors.plugin import View
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import DEFAULT, RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds, config_of
+from callboard.runtime.config import config_of
+from callboard.runtime.settings import Bounds
 
 from .hosted import echo, envelopes, gauge, until
 from .parents import Parent, of, spawn

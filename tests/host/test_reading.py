@@ -24,7 +24,7 @@ from callboard.actors import (
 from callboard.actors.notices import DurabilityDelayed, StoreFailed
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Bounds
+from callboard.runtime.settings import Bounds
 
 from .hosted import StallingStore, count, echo, envelopes, events, read_to_end, slow, until
 

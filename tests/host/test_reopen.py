@@ -24,7 +24,7 @@ from callboard.actors import (
 from callboard.actors.memory import MemoryStore
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Agents
+from callboard.runtime.settings import Agents
 
 from .hosted import echo, slow, until
 from .parents import Parent, of, spawn, wait

@@ -29,7 +29,7 @@ from callboard.actors.findings import INTERRUPTED, REVIEWER, UNUSABLE
 from callboard.actors.messages import Refused
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
-from callboard.runtime.config import Agents
+from callboard.runtime.settings import Agents
 
 from .hosted import until
 from .parents import lasting, of

@@ -8,7 +8,8 @@ import pytest
 
 from callboard.actors.errors import ConfigError, UsageError
 from callboard.actors.tool import Exposure
-from callboard.runtime.config import TEXT_MAX_BYTES, PriceConfig, RuntimeConfig, ToolConfig, config_of, load_config
+from callboard.runtime.config import TEXT_MAX_BYTES, RuntimeConfig, config_of, load_config
+from callboard.runtime.settings import PriceConfig, ToolConfig
 
 EVERYTHING_WRONG = """
 zzz = 1
@@ -149,12 +150,26 @@ def shown(path: tuple[str, ...]) -> str:
     return "$" + "".join(f"['{name}']" if name == "t" else f".{name}" for name in path)
 
 
-@pytest.mark.parametrize("path", leaves(RuntimeConfig), ids=".".join)
+@pytest.mark.parametrize("path", [path for path in leaves(RuntimeConfig) if path[-1] != "rules"], ids=".".join)
 @pytest.mark.parametrize("wrong", [{}, [1], {"a": 1}, b"bytes", object], ids=repr)
 def test_wrong_kind_at_every_setting(path, wrong):
     """Each setting refuses what is of no kind it could be, and says where."""
     (mistake,) = mistakes_of(nested(path, wrong))
     assert mistake.endswith(f" @ {shown(path)}")
+
+
+@pytest.mark.parametrize(
+    ("rules", "mistake"),
+    [
+        (3, "expected a table, got int @ $.plugins.ask.rules"),
+        ({"shell": "maybe"}, "expected one of 'ask', 'allow', 'deny', got 'maybe' @ $.plugins.ask.rules['shell']"),
+    ],
+)
+def test_rules_are_one_word_for_each_tool(rules, mistake):
+    """Each tool has one of three words, and another value is a mistake that says where."""
+    assert (mistake,) == mistakes_of({"plugins": {"ask": {"rules": rules}}})
+    taken = config_of({"plugins": {"ask": {"rules": {"shell": "ask", "*": "deny"}}}}).plugins.ask.rules
+    assert {"shell": "ask", "*": "deny"} == dict(taken)
 
 
 @pytest.mark.parametrize("path", leaves(RuntimeConfig), ids=".".join)

@@ -6,9 +6,10 @@ import pytest
 
 from callboard.actors.errors import ConfigError
 from callboard.actors.hook import Hook
-from callboard.runtime.config import HookConfig, config_of
+from callboard.runtime.config import config_of
 from callboard.runtime.hooks.commands import command_hooks
 from callboard.runtime.hooks.events import MOMENTS
+from callboard.runtime.settings import HookConfig
 
 FINE: dict[str, Any] = {"event": "Stop", "command": "true"}
 
