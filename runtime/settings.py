@@ -188,7 +188,7 @@ class TodoConfig:
 
 @attrs.frozen(kw_only=True)
 class PlanModeConfig:
-    """[plugins.plan_mode]: its instructions (None: ours), what it refuses, how plans are carried out, how hard to think.
+    """[plugins.plan_mode]: instructions (None: ours), what is refused, how plans are carried out, the effort.
 
     `gate` "hard" refuses every tool that changes something, in the whole tree; "soft" only asks the model.
     """
