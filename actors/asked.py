@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from callboard.actors.events import ToolCalled, TurnEnded, TurnStarted, Value
+from callboard.actors.events import SessionForked, ToolCalled, TurnEnded, TurnStarted, Value
 from callboard.actors.facts import (
     ApprovalAsked,
     ApprovalDecided,
@@ -28,7 +28,13 @@ def _settled(state: Questions, event: QuestionAnswered) -> Questions:
 
 
 QUESTIONS: Projection[Questions] = table(
-    "questions", (), {QuestionAsked: lambda state, event: (*state, event), QuestionAnswered: _settled}
+    "questions",
+    (),
+    {
+        QuestionAsked: lambda state, event: (*state, event),
+        QuestionAnswered: _settled,
+        SessionForked: lambda _, event: (),
+    },
 )
 """What the user was asked and has not answered, oldest first; a restart changes nothing about it."""
 
@@ -38,7 +44,13 @@ def _decided(state: Approvals, event: ApprovalDecided) -> Approvals:
 
 
 APPROVALS: Projection[Approvals] = table(
-    "approvals", (), {ApprovalAsked: lambda state, event: (*state, event), ApprovalDecided: _decided}
+    "approvals",
+    (),
+    {
+        ApprovalAsked: lambda state, event: (*state, event),
+        ApprovalDecided: _decided,
+        SessionForked: lambda _, event: (),
+    },
 )
 """The calls that wait for the user's approval, oldest first."""
 
@@ -53,7 +65,12 @@ def _given(state: Answers, event: QuestionAnswered | ApprovalDecided) -> Answers
 ANSWERS: Projection[Answers] = table(
     "answers",
     (),
-    {QuestionAnswered: _given, ApprovalDecided: _given, TurnStarted: lambda state, event: () if state else state},
+    {
+        QuestionAnswered: _given,
+        ApprovalDecided: _given,
+        TurnStarted: lambda state, event: () if state else state,
+        SessionForked: lambda _, event: (),
+    },
 )
 """How what was asked has ended since the last turn began: what a call that waits reads."""
 
@@ -118,6 +135,11 @@ def _mode_set(state: Permissions, event: PlanModeSet) -> Permissions:
     return msgspec.structs.replace(before, asked=state.asked, once=state.once)
 
 
+def _forked(state: Permissions, _: SessionForked) -> Permissions:
+    """What is permitted goes on being so; what was asked, and what was allowed for one call, was another session's."""
+    return msgspec.structs.replace(state, once=(), asked=())
+
+
 def _permitted(state: Permissions) -> Permissions:
     return Permissions(state.policy, state.tools)
 
@@ -132,6 +154,7 @@ PERMISSIONS: Projection[Permissions] = table(
         TurnEnded: _unused,
         ApprovalPolicySet: _policy_set,
         PlanModeSet: _mode_set,
+        SessionForked: _forked,
     },
 )
 

@@ -21,6 +21,7 @@ from callboard.actors.events import (
     ModelSaid,
     NoteAdded,
     QueueParked,
+    SessionForked,
     SessionOpened,
     StartKind,
     StepEnded,
@@ -87,12 +88,15 @@ QUEUE: Projection[Queue] = table(
         MessageWithdrawn: _queue_lost,
         MessagesClaimed: _queue_claimed,
         TurnEnded: _queue_returned,
+        SessionForked: lambda _, event: (),
     },
 )
 """The input that waits: what came back from a turn that was cut off, what starts a task, then the oldest."""
 
 
-PARKED: Projection[bool] = table("parked", zero=False, cases={QueueParked: lambda _, event: event.parked})
+PARKED: Projection[bool] = table(
+    "parked", zero=False, cases={QueueParked: lambda _, event: event.parked, SessionForked: lambda _, event: False}
+)
 
 
 class History(Value, frozen=True):
@@ -172,6 +176,7 @@ HISTORY: Projection[History] = table(
         MessagesClaimed: _claimed,
         TurnEnded: _over,
         Compacted: _shrank,
+        SessionForked: lambda state, _: History(state.messages),
     },
 )
 
@@ -351,7 +356,11 @@ def _child_ended(state: Children, event: ChildEnded) -> Children:
     return tuple(replace(child, **news) if child.id == event.child else child for child in state)
 
 
-CHILDREN: Projection[Children] = table("children", (), {ChildSpawned: _child_spawned, ChildEnded: _child_ended})
+CHILDREN: Projection[Children] = table(
+    "children",
+    (),
+    {ChildSpawned: _child_spawned, ChildEnded: _child_ended, SessionForked: lambda _, event: ()},
+)
 
 
 def _found(state: tuple[str, ...], event: ToolsFound) -> tuple[str, ...]:

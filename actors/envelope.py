@@ -18,6 +18,7 @@ from callboard.actors.events import (
     ModelSaid,
     NoteAdded,
     QueueParked,
+    SessionForked,
     SessionOpened,
     ShellEnded,
     ShellStarted,
@@ -73,4 +74,5 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     VerbAnswered,
     ShellStarted,
     ShellEnded,
+    SessionForked,
 )

@@ -135,6 +135,13 @@ class SessionOpened(Event, frozen=True):
     withheld: tuple[str, ...] = ()
 
 
+class SessionForked(Event, frozen=True):
+    """All before came from `source`, its events up to `at`; what waited or worked there is not this session's."""
+
+    source: str
+    at: int
+
+
 class MessageQueued(Event, frozen=True):
     """Input was accepted and waits for a turn; `given` when the sender chose the id (a repeat is dropped).
 

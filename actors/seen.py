@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from callboard.actors.events import MessageQueued, ShellEnded, ShellStarted, Value, VerbAnswered
+from callboard.actors.events import MessageQueued, SessionForked, ShellEnded, ShellStarted, Value, VerbAnswered
 from callboard.actors.fold import Index, Projection, table
 
 
@@ -42,8 +42,15 @@ def _shell_seen(state: Seen, _: ShellStarted) -> Seen:
     return Seen(state.ids, state.count + 1, state.answers, state.verbs)
 
 
+def _forked(state: Seen, _: SessionForked) -> Seen:
+    """The ids were used at another session; the count goes on, so that ids made from it stay the log's own."""
+    return Seen(count=state.count)
+
+
 SEEN: Projection[Seen] = table(
-    "seen", Seen(), {MessageQueued: _seen, VerbAnswered: _verb_seen, ShellStarted: _shell_seen}
+    "seen",
+    Seen(),
+    {MessageQueued: _seen, VerbAnswered: _verb_seen, ShellStarted: _shell_seen, SessionForked: _forked},
 )
 
 
@@ -64,6 +71,10 @@ def _shell_ended(state: Shells, event: ShellEnded) -> Shells:
 SHELLS: Projection[Shells] = table(
     "shells",
     (),
-    {ShellStarted: lambda state, event: (*state, OpenShell(event.id, event.command)), ShellEnded: _shell_ended},
+    {
+        ShellStarted: lambda state, event: (*state, OpenShell(event.id, event.command)),
+        ShellEnded: _shell_ended,
+        SessionForked: lambda _, event: (),
+    },
 )
 """The commands of the user's own that run, oldest first."""

@@ -5,6 +5,8 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+FORKING = "forking"
+
 
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One event in its written form; `turn` None between turns."""
@@ -16,7 +18,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
-    """What a store knows of a session without reading its log; `due_ms` is the next alarm, None without one."""
+    """What a store knows of a session without reading its log; `due_ms` is the next alarm, None without one.
+
+    `status` is `idle`, or `forking` while the log of a fork is being copied: until then it is no session.
+    """
 
     id: str
     parent: str | None = None
@@ -28,6 +33,11 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     created_ms: int = 0
     updated_ms: int = 0
     events: int = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether this is a fork that is being made, or that a crash left half made: nobody may see it."""
+        return self.status == FORKING
 
 
 Done: TypeAlias = Callable[[Exception | None], None]

@@ -39,6 +39,8 @@ from callboard.actors.messages import (
     Withdrawn,
 )
 from callboard.actors.stage import Stage
+from callboard.runtime.arguments import new_session_id
+from callboard.runtime.fork import Forks
 from callboard.runtime.lines import parse
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
@@ -53,6 +55,7 @@ class Home(Protocol):
 
     stage: Stage
     registry: Registry
+    forks: Forks
 
     @property
     def lookup(self) -> Lookup:
@@ -278,6 +281,16 @@ class SessionHandle:
                 return asked
         await self._home.stop_session(self.id)  # also where the store is too slow to note the id
         return Stopped()
+
+    async def fork(self, at: int | None = None, *, session_id: str | None = None) -> "SessionHandle":
+        """A new root session that begins as this one does, up to event `at`; durable when it is returned.
+
+        `at` is the end of a turn or an event between turns; None is the last of them. History, plan, mode, goal and
+        todos come along; what is queued, asked or scheduled, subagents and commands stay here. Its id is random unless
+        chosen.
+        """
+        forked: SessionHandle = await self._home.forks.fork(self.id, at, new_session_id(session_id))
+        return forked
 
     def state(self) -> dict[str, Any]:
         """What is known of the session: every fold by its key, as plain values, and the number they are true for.

@@ -1,16 +1,17 @@
-"""Lookup: what a store knows of sessions that nobody has to load for it: headers, ends of turns, who took a message."""
+"""Lookup: what a store knows of sessions without loading them: headers, records, ends of turns, who took a message."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from callboard.actors.codec import Codec
-from callboard.actors.events import Event, MessagesClaimed, TurnEnded
-from callboard.actors.store import Header, Store
+from callboard.actors.events import Event, MessagesClaimed, TurnEnded, TurnStarted
+from callboard.actors.store import Header, Record, Store
 from callboard.runtime.waiting import in_thread
 
 T = TypeVar("T")
 
 PAGE_MAX = 200
+MARKS_MAX = 8  # starts and ends of turns that are read to find the newest: other events may look like them
 
 
 class Lookup:
@@ -20,12 +21,34 @@ class Lookup:
         self._store, self._codec = store, codec
 
     async def header(self, session_id: str) -> Header | None:
-        """What the store knows of a session without reading its log."""
-        return await self._ask(self._store.header, session_id)
+        """What the store knows of a session without reading its log; None also for a fork that is half made."""
+        found = await self._ask(self._store.header, session_id)
+        return None if found is None or found.unfinished else found
+
+    async def taken(self, session_id: str) -> bool:
+        """Whether the store has anything under this id, a fork that is half made included."""
+        return await self._ask(self._store.header, session_id) is not None
 
     async def headers(self) -> list[Header]:
         """All sessions of the store, newest first."""
-        return await self._ask(self._store.headers)
+        return [header for header in await self._ask(self._store.headers) if not header.unfinished]
+
+    async def records(self, session_id: str, after: int, limit: int) -> list[Record]:
+        """What stands on a log after an event."""
+        return await self._ask(self._store.read, session_id, after, limit)
+
+    async def boundary(self, session_id: str, upto: int) -> int:
+        """The newest event up to `upto` after which no turn is open."""
+        kinds, before = tuple(str(kind.__struct_config__.tag) for kind in (TurnStarted, TurnEnded)), upto + 1
+        while True:
+            records = await self._ask(self._store.last, session_id, kinds, before, MARKS_MAX)
+            for record in records:
+                event = self._codec.decode(record.body)
+                if isinstance(event, TurnStarted | TurnEnded):
+                    return upto if isinstance(event, TurnEnded) else record.seq - 1
+            if len(records) < MARKS_MAX:
+                return upto
+            before = records[-1].seq
 
     async def find_ended(self, session_id: str, turn: int) -> TurnEnded | None:
         """The end of a turn."""

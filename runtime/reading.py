@@ -67,7 +67,7 @@ class Reading:
         # Nobody will tell more: the log is all there is.
         self._cold = self._over = source.actor is None and source.last is None
         self._left = self._asked = False
-        self._unsure = self._cold and after >= 0  # whether the cursor is on the log at all
+        self._unsure = self._cold  # whether there is such a log, and the cursor is on it
         self._resync: Resync | None = None
         self._tap = _Tap(self, deltas=deltas)
         if not self._cold:
@@ -210,12 +210,13 @@ class Reading:
         """Read on from the log; whether there was more."""
         source, store = self._source, self._source.store
         records: Any = await self._ask(store.read, self._cursor, PAGE_MAX)
-        if not records and self._unsure:
+        if self._unsure:
             header = await self._ask(store.header)
-            last = -1 if header is None else header.events - 1
+            last = -1 if header is None or header.unfinished else header.events - 1
+            records = records if last >= 0 else ()
             if self._cursor > last:
                 self._resync, self._cursor = Resync(last), last
-        self._unsure = False
+            self._unsure = last < 0
         for record in records:
             if self._cold or record.seq <= self._until:
                 event = source.codec.decode(record.body)

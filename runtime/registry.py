@@ -8,7 +8,7 @@ from callboard.actors.books import OPENED, QUEUE
 from callboard.actors.errors import SessionClosed, UsageError
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import SessionOpened
-from callboard.actors.messages import Letter, Passivate
+from callboard.actors.messages import Await, Letter, Passivate, Reply
 from callboard.actors.notices import Notice
 from callboard.actors.passivation import Kept, is_free, keep
 from callboard.actors.phase import Phase
@@ -239,3 +239,8 @@ def opened_of(actor: Session) -> SessionOpened:
     opened = actor.log[OPENED] or actor.opening
     assert opened is not None, "an actor is live only once its log is open, or it was before"
     return opened
+
+
+def at_once(reply: Reply) -> Await:
+    """Asks for the end of a turn before the first, which is answered by any actor that has read its log."""
+    return Await(0, reply=reply)

@@ -15,19 +15,20 @@ from callboard.actors.books import CHILDREN, Child
 from callboard.actors.childspec import Exit, Intensity
 from callboard.actors.errors import CallboardError, LogError, SessionClosed, SessionNotFound, ToolError, UsageError
 from callboard.actors.events import SessionOpened
-from callboard.actors.messages import Await, Stop, Wake
+from callboard.actors.messages import Stop, Wake
 from callboard.actors.notices import ChildRestarted
 from callboard.actors.phase import Phase
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
 from callboard.metrics.collector import Snapshot
 from callboard.runtime.config import RuntimeConfig
+from callboard.runtime.fork import Forks
 from callboard.runtime.guest import Guest
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.models import ModelNames
 from callboard.runtime.place import Place
-from callboard.runtime.registry import Registry, opened_of
+from callboard.runtime.registry import Registry, at_once, opened_of
 from callboard.runtime.spawn import WORKING, Spawner, TreeLimits, close_unbegun
 from callboard.runtime.supervisor import Supervisor
 from callboard.runtime.waiting import Pending, checkpoint
@@ -61,6 +62,7 @@ class Sessions:
         self.registry = Registry(stage, on_notice, begin=self.supervise, holds=self._holds, left=self._left)
         self._busy: dict[str, trio.Event] = {}  # ids that something is being done to
         self.lookup = Lookup(stage.store, stage.codec)
+        self.forks = Forks(stage, self.registry, self.lookup, self._on_trio, self._alone, self._from_store)
         agents = config.agents
         wake = agents.notify == "wake"
         self.spawner = Spawner(stage, limits, self.registry, self, models.checked, cascade=agents.cascade, wake=wake)
@@ -76,7 +78,7 @@ class Sessions:
 
     async def exists(self, session_id: str) -> bool:
         """Whether the id is taken, here or in the store."""
-        return session_id in self.registry or await self.lookup.header(session_id) is not None
+        return session_id in self.registry or await self.lookup.taken(session_id)
 
     def handles(self) -> tuple[SessionHandle, ...]:
         """All sessions that are open, in memory or not."""
@@ -142,7 +144,7 @@ class Sessions:
         """The actor with its log in memory."""
         if self.registry.kept(session_id) is not None:
             loaded = Pending()
-            self.registry.tell(session_id, _at_once(loaded))
+            self.registry.tell(session_id, at_once(loaded.reply))
             await loaded.get()
         return self.registry.actor(session_id)
 
@@ -181,7 +183,7 @@ class Sessions:
         """Start an actor, and return once it answers."""
         self.supervise(actor)
         answered = Pending()
-        actor.tell(_at_once(answered))
+        actor.tell(at_once(answered.reply))
         await answered.get()
 
     def supervise(self, actor: Session) -> None:
@@ -392,8 +394,3 @@ class Sessions:
         finally:
             del self._busy[session_id]
             done.set()
-
-
-def _at_once(pending: Pending) -> Await:
-    """Asks for the end of a turn before the first, which is answered by any actor that has read its log."""
-    return Await(0, reply=pending.reply)

@@ -75,7 +75,7 @@ def _is_nothing(path: Path) -> bool:
 
 
 def _list(reading: Reading, screen: Screen, path: Path) -> None:
-    headers = reading.headers()
+    headers = [header for header in reading.headers() if not header.unfinished]
     if not headers:
         screen.lines([NOTHING_YET.format(path=visible(str(path)))])
         return
@@ -132,7 +132,7 @@ def _cut(text: str, width: int) -> str:
 
 def _show(reading: Reading, screen: Screen, options: LogOptions, session: str) -> None:
     header = reading.header(session)
-    if header is None:
+    if header is None or header.unfinished:
         raise SessionNotFound(f"there is no session {session!r} in this store: callboard log list shows them.")
     codec = assemble(attrs.evolve(options.config, tools={}), DEFAULT, (), ()).codec
     story = Story(session, lambda: screen.width, colour=screen.colour, starts=False)
