@@ -120,7 +120,8 @@ def _said(state: History, event: ModelSaid) -> History:
 
 
 def _proposed(state: History, event: PlanProposed) -> History:
-    plan = Assistant(f"<proposed_plan>\n{event.text}</proposed_plan>")
+    ended = "" if event.text.endswith("\n") else "\n"  # the block was open at the end of what was said
+    plan = Assistant(f"<proposed_plan>\n{event.text}{ended}</proposed_plan>")
     return History(state.messages.plus(plan), state.queue)
 
 

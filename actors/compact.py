@@ -53,7 +53,7 @@ class Shrinking(Asking):
         events: list[Event] = [
             Compacted(summary, compaction.PREFIX, kept, usage, self._model_s, provider, dropped, automatic)
         ]
-        if log[MODE].active:
+        if log[MODE].active and log[MODE].target:
             events.append(NoteAdded(compaction.PLAN_MODE))
         log.append(*events)
         log.nudge()

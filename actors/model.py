@@ -53,7 +53,8 @@ class ToolSpec(Value, frozen=True):
 class Prompt(msgspec.Struct, frozen=True, gc=False):
     """One model request: who asks, in which turn and step (0 outside of steps), and all that the model reads.
 
-    `schema`, where it is not None, is the JSON schema that the final answer of the turn has to follow.
+    `schema`, where it is not None, is the JSON schema that the final answer of the turn has to follow. `effort` is how
+    hard the model should think, in the words it has for that; None: as it does by itself.
     """
 
     session: str
@@ -63,6 +64,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     messages: Sequence[PromptMessage]
     tools: tuple[ToolSpec, ...] = ()
     schema: Any = None
+    effort: str | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):

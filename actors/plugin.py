@@ -331,8 +331,8 @@ class Plugin:
     to the runtime. `commands` are what people type as `/NAME`. `guard(view, call, tool)` says why a call may not run
     (None: it may), after all hooks and before it begins; what it says is the call's `rejected` result.
     `answered(view, question, answer)` gives what an answer to a question of this plugin brings, on the log in one write
-    with it. `reads(view)` may give a filter for the text of a model request. `state(projection value)` renders each
-    projection for `state()`, by its key.
+    with it. `reads(view)` may give a filter for the text of a model request. `effort(view)` is how hard a model that
+    can choose should think, None where the plugin has no wish.
     """
 
     name: str
@@ -350,6 +350,7 @@ class Plugin:
     guard: Guard | None = None
     answered: Answered | None = None
     reads: Callable[[View], TextFilter | None] | None = None
+    effort: Callable[[View], str | None] | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse a name that cannot be quoted, and a hook that could not be awaited."""

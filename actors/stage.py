@@ -188,6 +188,7 @@ class Stage:
     alarms: tuple[Alarm, ...] = attrs.field(init=False)  # of all plugins
     guards: tuple[Plugin, ...] = attrs.field(init=False)  # those that may refuse a call
     readers: tuple[Plugin, ...] = attrs.field(init=False)  # those that read what the model says
+    efforts: tuple[Plugin, ...] = attrs.field(init=False)  # those that say how hard it should think
     commands: Mapping[str, Command] = attrs.field(init=False)  # of all plugins, by name
     slots: Slots = attrs.field(init=False)  # the hooks by their moments
     now_s: Callable[[], float] = attrs.field(init=False)
@@ -203,6 +204,7 @@ class Stage:
         self.alarms = tuple(alarm for plugin in self.plugins for alarm in plugin.alarms)
         self.guards = tuple(plugin for plugin in self.plugins if plugin.guard is not None)
         self.readers = tuple(plugin for plugin in self.plugins if plugin.reads is not None)
+        self.efforts = tuple(plugin for plugin in self.plugins if plugin.effort is not None)
         self.commands = {command.name: command for plugin in self.plugins for command in plugin.commands}
         self.slots = Slots.of(self.hooks)
         self.timers = Timers(self.nursery.start_soon)

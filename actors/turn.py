@@ -261,7 +261,18 @@ class Regular(Shrinking):
                 parts.append(plugin.prompt_section(view) or "")
         system = "\n\n".join(part for part in parts if part)
         messages = self._log[HISTORY].messages
-        return Prompt(self._log.session, self._turn, step, system, messages, self._specs(), self._schema)
+        specs, effort = self._specs(), self._effort() if self._stage.efforts else None
+        return Prompt(self._log.session, self._turn, step, system, messages, specs, self._schema, effort)
+
+    def _effort(self) -> str | None:
+        """How hard the model should think, as the first plugin wants that has a wish."""
+        for plugin in self._stage.efforts:
+            assert plugin.effort is not None
+            with CallView(self._scene) as view:
+                wished = plugin.effort(view)
+            if wished is not None:
+                return wished
+        return None
 
     def _hear(self, reply: Reply) -> None:
         self._first_token()

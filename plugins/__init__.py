@@ -5,6 +5,9 @@ Read in this order:
 checklist  what plan and todo share: items as bounded text
 plan       update_plan: the checklist of a longer job
 todo       todo_write: the work of the current turn
+proposed   takes the plan out of what a model says in Plan mode
+handovers  approved plans on their way to whoever carries them out
+plan_mode  look and plan, and exit_plan_mode: leave by a plan that the user approves
 agents     spawn_agent, wait_agent, list_agents: subagents beside this one
 keeper     the program that runs one command and lets nothing of it outlive its end
 excerpt    text of any length in bounded memory: head and tail
@@ -24,13 +27,24 @@ from callboard.plugins.agents import AGENTS_PLUGIN
 from callboard.plugins.code import CODE
 from callboard.plugins.files import FILES
 from callboard.plugins.plan import PLAN_PLUGIN
+from callboard.plugins.plan_mode import PLAN_MODE_PLUGIN
 from callboard.plugins.shell import SHELL
 from callboard.plugins.todo import TODO_PLUGIN
 
-DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, AGENTS_PLUGIN)
+DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, AGENTS_PLUGIN, PLAN_MODE_PLUGIN)
 """What a runtime has unless it is told otherwise; nothing here touches the machine."""
 
 MACHINE = (SHELL, FILES)
 """Commands and files: for programs whose agents may use the machine, as `(*DEFAULT, *MACHINE)`."""
 
-__all__ = ["AGENTS_PLUGIN", "CODE", "DEFAULT", "FILES", "MACHINE", "PLAN_PLUGIN", "SHELL", "TODO_PLUGIN"]
+__all__ = [
+    "AGENTS_PLUGIN",
+    "CODE",
+    "DEFAULT",
+    "FILES",
+    "MACHINE",
+    "PLAN_MODE_PLUGIN",
+    "PLAN_PLUGIN",
+    "SHELL",
+    "TODO_PLUGIN",
+]

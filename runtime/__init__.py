@@ -28,6 +28,7 @@ arguments    what is passed to open_runtime and create, checked
 lines        slash and `!` lines, and which verb each is
 handle       SessionHandle: a session as people hold it
 post         mail between the sessions of one tree
+handover     approved plans become the first messages of new sessions
 ground       what a runtime stands on: Trio run, store, metrics, nursery
 place        one live session as its supervisor and its actor see it
 sessions     all sessions: created, opened, revived, stopped, forgotten

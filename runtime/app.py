@@ -44,6 +44,7 @@ from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.garbage import GarbageKeeper
 from callboard.runtime.ground import Ground, Parts
 from callboard.runtime.handle import SessionHandle
+from callboard.runtime.handover import HandOvers
 from callboard.runtime.lag import LagProbes
 from callboard.runtime.models import ModelNames
 from callboard.runtime.post import Post
@@ -154,6 +155,7 @@ class Runtime:
         ground.stage.spawner = self._sessions.spawner
         ground.stage.post = Post(self._sessions.registry, self._sessions.open, ground.stage.limits.text_max_chars)
         ground.stage.above = self._sessions.registry.above
+        ground.stage.hand_over = HandOvers(self._sessions, ground.guest.spawn).begin
         ground.listener = self._sessions.registry.audience.hear
         sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
         self._root = Supervisor(

@@ -16,9 +16,10 @@ from callboard.actors.fold import Folds, Projection
 from callboard.actors.plugin import Hook, Plugin, check_plugins
 from callboard.actors.stage import Limits
 from callboard.actors.tool import Tool
-from callboard.plugins import CODE, DEFAULT, PLAN_PLUGIN, TODO_PLUGIN
+from callboard.plugins import CODE, DEFAULT, PLAN_MODE_PLUGIN, PLAN_PLUGIN, TODO_PLUGIN
 from callboard.plugins.code import code_plugin
 from callboard.plugins.plan import plan_plugin
+from callboard.plugins.plan_mode import plan_mode_plugin
 from callboard.plugins.search import tool_search
 from callboard.plugins.todo import todo_plugin
 from callboard.runtime.config import RuntimeConfig
@@ -86,7 +87,12 @@ def _configured(config: RuntimeConfig, plugins: Sequence[Plugin]) -> tuple[Plugi
     settings = config.plugins
     plan = plan_plugin(one_in_progress=settings.plan.one_in_progress)
     todo = todo_plugin(allow_parallel_in_progress=settings.todo.allow_parallel_in_progress)
-    shipped = ((PLAN_PLUGIN, plan), (TODO_PLUGIN, todo), (CODE, code_plugin(**attrs.asdict(settings.code))))
+    shipped = (
+        (PLAN_PLUGIN, plan),
+        (TODO_PLUGIN, todo),
+        (PLAN_MODE_PLUGIN, plan_mode_plugin(**attrs.asdict(settings.plan_mode))),
+        (CODE, code_plugin(**attrs.asdict(settings.code))),
+    )
     return tuple(next((ours for given, ours in shipped if given is one), one) for one in plugins)
 
 

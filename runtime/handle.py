@@ -34,10 +34,12 @@ from callboard.actors.messages import (
     Stopped,
     Submit,
     SubmitOrSteer,
+    Told,
     UseCommand,
     Withdraw,
     Withdrawn,
 )
+from callboard.actors.mode import MODE
 from callboard.actors.stage import Stage
 from callboard.runtime.arguments import new_session_id
 from callboard.runtime.fork import Forks
@@ -266,6 +268,17 @@ class SessionHandle:
         answer: ModeAnswer | Refused = await self._ask(lambda reply: SetMode(mode == "plan", id, reply=reply))
         return answer
 
+    async def implement(self, plan_id: str, clear: bool = False, *, id: str | None = None) -> Accepted | Told | Refused:
+        """Carry out a plan that the model proposed: here, in the default mode, or `clear` in a new session.
+
+        A plan is carried out once, and whoever asks again gets the same answer. To stay in Plan mode, do nothing.
+        """
+        given: tuple[Any, Any] = (plan_id, clear)
+        if not isinstance(given[0], str) or not isinstance(given[1], bool):
+            raise UsageError(f"implement takes the id of a plan, and clear=True or False, got {given!r:.80}.")
+        answer: Accepted | Told | Refused = await self.use("implement", {"plan": plan_id, "clear": clear}, id=id)
+        return answer
+
     async def stop(self, *, id: str | None = None) -> Stopped | Refused:
         """Interrupt, stop the children, flush, end the actor; harmless when repeated. The log stays in the store.
 
@@ -303,6 +316,7 @@ class SessionHandle:
             if projection.key in HIDDEN:
                 continue
             known[projection.key] = msgspec.to_builtins(log[projection], enc_hook=_plain)
+        del known[MODE.key]["narrate"]  # how the model hears of the switch is nobody else's
         return known
 
     def children(self) -> tuple[str, ...]:
@@ -324,4 +338,4 @@ def _plain(state: object) -> object:
     return list(state) if isinstance(state, Trail) else repr(state)
 
 
-HIDDEN = frozenset({"opened", "history", "turn", "seen", "todos_left"})
+HIDDEN = frozenset({"opened", "history", "turn", "seen", "todos_left", "plan_known", "handovers"})

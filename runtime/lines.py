@@ -3,20 +3,33 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
+from callboard.actors.checks import ID_MAX_CHARS
 from callboard.actors.errors import UsageError
+from callboard.actors.messages import ModeAnswer, Refused
 from callboard.actors.plugin import Command
 
-KNOWN = ("/compact", "/review WHAT", "/plan on|off", "!COMMAND")
+KNOWN = ("/compact", "/review WHAT", "/plan [off|MESSAGE]", "!COMMAND")
 NO_COMMANDS: Mapping[str, Command] = MappingProxyType({})
 UNKNOWN = "there is no command {name}: known are {known}."
 NO_ARGUMENT = "/{name} takes nothing behind it, got {rest!r:.80}."
-WRONG_PLAN = "/plan takes on or off, got {rest!r:.80}."
 NO_REVIEW = "/review needs a text: what should be reviewed, such as /review the last commit."
 NO_COMMAND = "! needs a command, such as !ls."
+MODE_ON: Final = {
+    "committed": "Plan mode is on.",
+    "queued": "Plan mode begins with the next step.",
+    "cancelled": "Plan mode stays on.",
+    "noop": "Plan mode is on already, or begins with the next step.",
+}
+MODE_OFF: Final = {
+    "committed": "Plan mode is off.",
+    "queued": "Plan mode ends with the next step.",
+    "cancelled": "Plan mode does not begin: the switch was taken back.",
+    "noop": "Plan mode is off already.",
+}
 COMMAND = re.compile(r"/([A-Za-z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)  # a path has another slash and is text
 
 
@@ -47,6 +60,10 @@ class Verbs(Protocol):
         """Plan mode, on or off."""
         ...
 
+    async def submit_or_steer(self, text: str, *, id: str | None = None) -> Any:
+        """A message, now or as soon as the running turn takes it."""
+        ...
+
 
 @attrs.frozen
 class Line:
@@ -69,8 +86,17 @@ class Line:
                 return await session.shell(self.text, id=id_)
             case "set_mode":
                 return await session.set_mode(self.text, id=id_)
+            case "plan":
+                return await self._plan(session, id_)
             case _:
                 return await session.submit(self.text, id_)
+
+    async def _plan(self, session: Verbs, id_: str | None) -> Any:
+        """Plan mode first, so that already the message's first step is in it; each under an id of its own."""
+        chosen = await session.set_mode("plan", id=None if id_ is None else f"plan:{id_}"[:ID_MAX_CHARS])
+        if isinstance(chosen, Refused):
+            return chosen
+        return await session.submit_or_steer(self.text, id=id_)
 
 
 def parse(line: Any, commands: Mapping[str, Command] = NO_COMMANDS) -> Line:
@@ -98,11 +124,18 @@ def _slash(name: str, rest: str, commands: Mapping[str, Command]) -> Line:
                 raise UsageError(NO_REVIEW)
             return Line("review", rest)
         case "plan":
-            if rest.lower() not in ("on", "off"):
-                raise UsageError(WRONG_PLAN.format(rest=rest))
-            return Line("set_mode", "plan" if rest.lower() == "on" else "default")
+            if rest == "off":
+                return Line("set_mode", "default")
+            return Line("set_mode", "plan") if rest in ("", "on") else Line("plan", rest)
     command = commands.get(name)
     if command is not None and not command.hidden:
         return Line("use", rest, name)
     shown = (f"/{one.name} {one.hint}".strip() for one in commands.values() if not one.hidden)
     raise UsageError(UNKNOWN.format(name=f"/{name}", known=", ".join((*KNOWN, *shown))))
+
+
+def mode_text(answer: ModeAnswer, *, on: bool, active: bool) -> str:
+    """What people read of an answer to `set_mode`; `active` is what the log says of the mode now."""
+    if on:
+        return MODE_ON[answer.result]
+    return MODE_OFF["queued" if answer.result == "noop" and active else answer.result]

@@ -12,7 +12,7 @@ from callboard.actors.books import TURN
 from callboard.actors.checks import check_submit
 from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallboardError, SessionNotFound, UsageError
-from callboard.actors.messages import Accepted, Interrupting, Refused
+from callboard.actors.messages import Accepted, Interrupting, ModeAnswer, Refused
 from callboard.plugins import DEFAULT
 from callboard.plugins.files import FILES
 from callboard.plugins.shell import SHELL
@@ -30,7 +30,7 @@ from callboard.runtime.doors.screen import Screen
 from callboard.runtime.doors.story import Story
 from callboard.runtime.doors.tally import Tally, counted
 from callboard.runtime.handle import SessionHandle
-from callboard.runtime.lines import parse
+from callboard.runtime.lines import mode_text, parse
 from callboard.runtime.models.replay import ReplayModel
 from callboard.runtime.reading import Item
 from callboard.runtime.recordings import summary
@@ -190,6 +190,9 @@ class Run:
         answer = await session.command(task)
         if isinstance(answer, Refused):
             raise UsageError(f"{task.split(maxsplit=1)[0]} was refused: {answer.reason}: {answer.detail}.")
+        if isinstance(answer, ModeAnswer):
+            on, active = parse(task).text == "plan", session.state()["plan_mode"]["active"]
+            self._screen.lines([mode_text(answer, on=on, active=active)] if not self._options.json else [])
         if isinstance(answer, Accepted) and answer.turn is not None:
             await session.wait(answer.turn)
         await session.wait_idle()

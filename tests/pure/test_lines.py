@@ -13,11 +13,11 @@ from callboard.actors.checks import SCHEMA_MAX_BYTES, check_schema, same_json
 from callboard.actors.claim import first_claim, left_over, next_start, next_task, owner_of
 from callboard.actors.errors import UsageError
 from callboard.actors.events import Message, MessageEdited, MessageQueued, QueueParked, TurnEnded, TurnStarted
-from callboard.actors.messages import Compact, Refused, Replace, Review, Shell, Writes
+from callboard.actors.messages import Compact, ModeAnswer, Refused, Replace, Review, Shell, Writes
 from callboard.actors.stage import Ran
 from callboard.actors.usershell import Heard, fragment
 from callboard.actors.verbs import decide
-from callboard.runtime.lines import KNOWN, Line, parse
+from callboard.runtime.lines import KNOWN, Line, mode_text, parse
 
 from .event_samples import log_of
 
@@ -30,8 +30,11 @@ LINES = {
     "/compact": Line("compact"),
     "/Compact ": Line("compact"),
     "/review the last commit\nand more": Line("review", "the last commit\nand more"),
+    "/plan": Line("set_mode", "plan"),
     "/plan on": Line("set_mode", "plan"),
-    "/plan OFF": Line("set_mode", "default"),
+    "/plan  off ": Line("set_mode", "default"),
+    "/plan OFF": Line("plan", "OFF"),
+    "/plan off the road\nand on": Line("plan", "off the road\nand on"),
     "!ls -l": Line("shell", "ls -l"),
     "! echo '!'": Line("shell", "echo '!'"),
 }
@@ -43,9 +46,7 @@ def test_lines(line, expected):
     assert expected == parse(line)
 
 
-@pytest.mark.parametrize(
-    "line", ["/nope", "/nope with more", "/compact now", "/review", "/plan", "/plan maybe", "!", "! "]
-)
+@pytest.mark.parametrize("line", ["/nope", "/nope with more", "/compact now", "/review", "!", "! "])
 def test_a_wrong_line_is_one_sentence(line):
     """It names what was wrong; a command that is not there names those that are."""
     with pytest.raises(UsageError) as raised:
@@ -61,7 +62,7 @@ def test_any_text_is_a_verb_or_a_clear_error(line):
     """Nothing else is raised, whatever is typed."""
     if line[:1] in ("/", "!"):
         with contextlib.suppress(UsageError):
-            assert parse(line).verb in VERBS.values()
+            assert parse(line).verb in (*VERBS.values(), "plan")
     else:
         assert Line("submit", line) == parse(line)
 
@@ -187,3 +188,24 @@ def test_refusals_in_order(letter, reason):
     )
     assert isinstance(answer, Refused)
     assert ((), reason) == (events, answer.reason)
+
+
+# -- what people read of the mode
+
+REPLIES = (
+    (True, "committed", True, "Plan mode is on."),
+    (True, "queued", False, "Plan mode begins with the next step."),
+    (True, "cancelled", True, "Plan mode stays on."),
+    (True, "noop", True, "Plan mode is on already, or begins with the next step."),
+    (False, "committed", False, "Plan mode is off."),
+    (False, "queued", True, "Plan mode ends with the next step."),
+    (False, "cancelled", False, "Plan mode does not begin: the switch was taken back."),
+    (False, "noop", True, "Plan mode ends with the next step."),
+    (False, "noop", False, "Plan mode is off already."),
+)
+
+
+@pytest.mark.parametrize(("on", "result", "active", "expected"), REPLIES)
+def test_a_switch_is_told_to_people(on, result, active, expected):
+    """Each answer has a sentence; off again, when that is chosen already, reads as it did the first time."""
+    assert expected == mode_text(ModeAnswer(result), on=on, active=active)

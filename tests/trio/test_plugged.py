@@ -335,7 +335,7 @@ async def test_a_filter_takes_proposals_out_of_the_text():
         kept = [e.text for e in said]
         assert ["!one", "hello", "!two", ""] == kept
         spoken = [m.text for m in session.state(HISTORY).messages if isinstance(m, Assistant)]
-        plans = ["<proposed_plan>\n!one</proposed_plan>", "<proposed_plan>\n!two</proposed_plan>"]
+        plans = ["<proposed_plan>\n!one\n</proposed_plan>", "<proposed_plan>\n!two\n</proposed_plan>"]
         assert [plans[0], "hello", plans[1]] == spoken
         check_log(lab.records())
 
