@@ -20,6 +20,7 @@ tool        a function as a tool
 catalogue   who may call which tool, and what a model is offered
 hook        Hook: what hooks are asked, and what they may answer
 messages    what goes into a mailbox, and the answers
+lent        what a View hands out beside the log
 plugin      Plugin, Hook, View, Alarm: all that a plugin author imports
 phase       phase x message -> (action, next phase): the table
 childspec   restart arithmetic in OTP's words
@@ -69,6 +70,7 @@ passivation  what keeps a resting session in memory, and what is kept of one tha
 starts      which task begins next; one line for each kind of task
 slot        a session's one place, until its end is on the disk
 session     Session: mailbox, phase, one running task
+scripting   ScriptedModel: answers from a list, or by a function
 testing     scripted models, fakes, a lab, seeds: public
 """
 

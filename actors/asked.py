@@ -174,7 +174,7 @@ def flaw_of(asked: QuestionAsked, choices: tuple[str, ...], text: str | None) ->
     labels = [option.label for option in asked.options]
     for choice in choices:
         if choice not in labels:
-            return f"{choice!r:.80} is none of its choices: {', '.join(labels)}"
+            return f"{choice!r:.80} is none of its choices: {', '.join(labels):.500}"
     if len(choices) > 1:
         return f"it takes one choice, got {len(choices)}"
     if text is not None and not text.strip():

@@ -1,7 +1,7 @@
 """Awaited: what a call waits for on its session's log: anything appended, an answer of the user, an approval."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import trio
 
@@ -12,6 +12,8 @@ from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import Cause, Event
 from callboard.actors.facts import ApprovalAsked, ApprovalDecided, QuestionAnswered, QuestionAsked
 from callboard.actors.fold import Projection
+
+End = TypeVar("End", QuestionAnswered, ApprovalDecided)
 
 OPEN_CAUSES = ("shutdown",)  # ends of a turn after which its questions are asked again, as after a crash
 
@@ -40,41 +42,48 @@ async def until(log: EventLog, met: Callable[[], bool]) -> None:
         raise failures[0]
 
 
-async def answer_to(log: EventLog, asked: QuestionAsked) -> QuestionAnswered:
-    """(Trio) Ask a question, durable first, and wait for its one end; who stops waiting takes it back."""
-    end = await _settled(log, asked, QUESTIONS, QuestionAnswered(asked.id, "cancelled"))
-    assert isinstance(end, QuestionAnswered)
-    return end
+async def answers_to(
+    log: EventLog, asked: Sequence[QuestionAsked], stands: Callable[[], bool]
+) -> tuple[QuestionAnswered, ...]:
+    """(Trio) Ask questions in one write, durable first, and wait for the one end of each, in their order.
+
+    Who stops waiting takes back those that are open, if the turn still `stands`.
+    """
+    ends = await _settled(log, asked, QUESTIONS, QuestionAnswered, stands)
+    return tuple(ends[one.id] for one in asked)
 
 
-async def decision_on(log: EventLog, asked: ApprovalAsked) -> ApprovalDecided:
+async def decision_on(log: EventLog, asked: ApprovalAsked, stands: Callable[[], bool]) -> ApprovalDecided:
     """(Trio) Ask for an approval, durable first, and wait for its one end; who stops waiting takes it back."""
-    end = await _settled(log, asked, APPROVALS, ApprovalDecided(asked.id, "cancelled"))
-    assert isinstance(end, ApprovalDecided)
-    return end
+    ends = await _settled(log, (asked,), APPROVALS, ApprovalDecided, stands)
+    return ends[asked.id]
 
 
 async def _settled(
-    log: EventLog, asked: QuestionAsked | ApprovalAsked, waiting: Projection[Any], back: Event
-) -> QuestionAnswered | ApprovalDecided:
-    def end() -> QuestionAnswered | ApprovalDecided | None:
-        return next((one for one in log[ANSWERS] if one.id == asked.id), None)
+    log: EventLog,
+    asked: Sequence[QuestionAsked | ApprovalAsked],
+    waiting: Projection[Any],
+    kind: type[End],
+    stands: Callable[[], bool],
+) -> dict[str, End]:
+    ids, before = {one.id for one in asked}, len(log[ANSWERS])
 
-    if end() is None and not any(one.id == asked.id for one in log[waiting]):
-        log.append(asked)
+    def ends() -> dict[str, End]:
+        """Of these, and no older ones: what was answered before they were asked is about something else."""
+        return {one.id: one for one in log[ANSWERS][before:] if isinstance(one, kind) and one.id in ids}
+
+    log.append(*asked)
     try:
         await log.flush()
-        await until(log, lambda: end() is not None)
+        await until(log, lambda: len(ends()) == len(ids))
     finally:
-        turn = log[TURN]
-        if end() is None and turn.open and turn.cause is None:  # in an abort the turn's end says what becomes of it
+        turn, left = log[TURN], [one.id for one in log[waiting] if one.id in ids]
+        if left and turn.open and turn.cause is None and stands():  # else the turn's end says what becomes of them
             try:
-                log.append(back)
+                log.append(*(kind(id_, "cancelled") for id_ in left))
             except LogError as error:
                 LOGGER.warning("session %s: a question is not taken back: %s", log.session, error)
-    settled = end()
-    assert settled is not None
-    return settled
+    return ends()
 
 
 def taken_back(log: EventLog, cause: Cause | None) -> tuple[Event, ...]:

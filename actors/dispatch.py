@@ -130,7 +130,7 @@ class Batch:
         for plugin in self._stage.guards:
             assert plugin.guard is not None
             try:
-                with CallView(self._scene, entry.call.id) as view:
+                with CallView(self._scene, entry.call.id, asks=self._write) as view:
                     reason = await plugin.guard(view, self._seen(entry), entry.tool)
             except Exception as error:  # who cannot decide refuses
                 reason = f"plugin {plugin.name} could not decide about this call: {describe(error)}"

@@ -26,6 +26,9 @@ RefusedReason: TypeAlias = Literal[
 ]
 
 
+UserDecision: TypeAlias = Literal["allow_once", "allow_session", "deny"]
+
+
 class Answer(msgspec.Struct, frozen=True, tag=True):
     """What a control verb answers."""
 
@@ -251,7 +254,7 @@ class Approve(Ask):
     """Settle a request for approval, by its id or that of its call."""
 
     call: str
-    decision: Literal["allow_once", "allow_session", "deny"]
+    decision: UserDecision
     feedback: str | None = None
     id: str | None = None
 

@@ -46,7 +46,7 @@ def decide(scene: Scene, letter: Plugged) -> Decision:
         case AnswerQuestion():
             events, answer = _answer(scene, letter)
         case Approve():
-            events, answer = _approve(log, letter)
+            events, answer = _approve(scene, letter)
         case UseCommand():
             events, answer = _command(scene, letter)
         case HandedOver():
@@ -81,15 +81,22 @@ def _brought(scene: Scene, asked: QuestionAsked, settled: QuestionAnswered) -> S
     return ()
 
 
-def _approve(log: EventLog, letter: Approve) -> Decision:
-    waiting = log[APPROVALS]
+def _approve(scene: Scene, letter: Approve) -> Decision:
+    log, waiting = scene.log, scene.log[APPROVALS]
     asked = next((one for one in waiting if one.id == letter.call), None) or next(
         (one for one in waiting if one.call == letter.call), None
     )
     if asked is None or _ending(log, asked.turn):
         return (), Refused("not_pending", NO_REQUEST.format(id=letter.call))
     feedback = None if letter.feedback is None else clean_text(letter.feedback)
-    return _written(log, (ApprovalDecided(asked.id, letter.decision, feedback),))
+    decided = ApprovalDecided(asked.id, letter.decision, feedback)
+    try:
+        with CallView(scene) as view:
+            told = [one.approved(view, asked, decided) for one in scene.stage.plugins if one.approved is not None]
+        return _written(log, (decided, *(event for events in told for event in events)))
+    except Exception as error:  # a plugin's bug must not take the session down with it
+        LOGGER.exception("session %s: a plugin failed over an approval", log.session)
+        return (), Refused("invalid_answer", f"approval {asked.id!r} stays open: {clean_text(describe(error))}")
 
 
 def _ending(log: EventLog, turn: int) -> bool:

@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import attrs
 
 from callboard.actors.errors import UsageError
-from callboard.actors.events import Call, Cause, Event, Message
-from callboard.actors.facts import ApprovalDecided, Option, QuestionAnswered, QuestionAsked
+from callboard.actors.events import Call, Event, Message
+from callboard.actors.facts import ApprovalAsked, ApprovalDecided, Option, QuestionAnswered, QuestionAsked
 from callboard.actors.fold import Projection
 from callboard.actors.hook import (
     AddContext,
@@ -23,36 +23,11 @@ from callboard.actors.hook import (
     Warn,
     check_name,
 )
+from callboard.actors.lent import Closable, Interrupted, Query
 from callboard.actors.messages import Answer, Refused
 from callboard.actors.tool import Tool
 
 S = TypeVar("S")
-
-
-class Interrupted(Protocol):
-    """Whether the running turn is being aborted: true, `is_set()`, or `await wait()` (on Trio)."""
-
-    def __bool__(self) -> bool: ...
-    @property
-    def cause(self) -> Cause | None:
-        """Why, once the interrupt came."""
-        ...
-
-    def is_set(self) -> bool:
-        """True once the interrupt came."""
-        ...
-
-    async def wait(self) -> None:
-        """(Trio) Return once the interrupt came."""
-        ...
-
-
-class Closable(Protocol):
-    """Anything with a `close()` that does not wait."""
-
-    def close(self) -> None:
-        """Let go; harmless when repeated."""
-        ...
 
 
 class View(Protocol):
@@ -144,6 +119,10 @@ class View(Protocol):
         `by` is the name of the plugin that asks: its `answered` hears of the answer, also after a restart. `id` tells
         several questions of one call apart. It is durable before anybody can answer it; an interrupt cancels it.
         """
+        ...
+
+    async def ask_users(self, queries: Sequence[Query], *, by: str) -> tuple[QuestionAnswered, ...]:
+        """(Trio) As `ask_user` for several at once: one write, side by side; the answers in the order asked."""
         ...
 
     async def ask_approval(self, call: ToolCall) -> ApprovalDecided:
@@ -305,6 +284,7 @@ class Alarm:
 RunCommand: TypeAlias = Callable[[View, Any], Did | Refused]
 Guard: TypeAlias = Callable[[View, ToolCall, Tool], Awaitable[str | None]]
 Answered: TypeAlias = Callable[[View, QuestionAsked, QuestionAnswered], Sequence[Event]]
+Approved: TypeAlias = Callable[[View, ApprovalAsked, ApprovalDecided], Sequence[Event]]
 
 
 @attrs.frozen
@@ -331,8 +311,9 @@ class Plugin:
     to the runtime. `commands` are what people type as `/NAME`. `guard(view, call, tool)` says why a call may not run
     (None: it may), after all hooks and before it begins; what it says is the call's `rejected` result.
     `answered(view, question, answer)` gives what an answer to a question of this plugin brings, on the log in one write
-    with it. `reads(view)` may give a filter for the text of a model request. `effort(view)` is how hard a model that
-    can choose should think, None where the plugin has no wish.
+    with it; `approved(view, request, decision)` the same for every approval. `reads(view)` may give a filter for the
+    text of a model request. `effort(view)` is how hard a model that can choose should think, None where the plugin has
+    no wish.
     """
 
     name: str
@@ -349,6 +330,7 @@ class Plugin:
     commands: tuple[Command, ...] = ()
     guard: Guard | None = None
     answered: Answered | None = None
+    approved: Approved | None = None
     reads: Callable[[View], TextFilter | None] | None = None
     effort: Callable[[View], str | None] | None = None
 
@@ -376,6 +358,7 @@ __all__ = [
     "Allow",
     "Block",
     "Call",
+    "Closable",
     "Command",
     "Concluded",
     "Continue",
@@ -384,10 +367,12 @@ __all__ = [
     "Failed",
     "Hook",
     "HookTurn",
+    "Interrupted",
     "Message",
     "Option",
     "Partial",
     "Plugin",
+    "Query",
     "Reject",
     "Rewrite",
     "ToolCall",

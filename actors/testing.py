@@ -3,11 +3,10 @@
 Public, for plugin authors too. Everything here is pure Trio: no asyncio, no threads, no disk.
 """
 
-import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import trio
@@ -18,11 +17,13 @@ from callboard.actors.codec import Codec
 from callboard.actors.drop import usable
 from callboard.actors.errors import SessionNotFound, UsageError
 from callboard.actors.eventlog import EventLog
-from callboard.actors.events import Event, SessionOpened, TurnEnded, Usage
+from callboard.actors.events import Event, SessionOpened, TurnEnded
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.memory import MemoryStore
 from callboard.actors.messages import (
     Accepted,
+    AnswerQuestion,
+    Approve,
     Ask,
     Await,
     Compact,
@@ -38,12 +39,15 @@ from callboard.actors.messages import (
     Stop,
     Submit,
     SubmitOrSteer,
+    UseCommand,
+    UserDecision,
     Withdraw,
 )
-from callboard.actors.model import Model, Prompt, Reply, Say
+from callboard.actors.model import Model
 from callboard.actors.notices import Delta, ModelRetrying, Notice
 from callboard.actors.phase import Phase
 from callboard.actors.plugin import Hook, Plugin
+from callboard.actors.scripting import ScriptedModel
 from callboard.actors.session import Session
 from callboard.actors.stage import Limits, ShellRunner, Stage
 from callboard.actors.store import Store
@@ -51,68 +55,7 @@ from callboard.actors.tool import Tool
 
 __all__ = ["FakeWall", "Lab", "LabSession", "MemoryStore", "ScriptedModel", "open_lab", "seeded_run"]
 
-Script: TypeAlias = Sequence[Reply] | Callable[[Prompt], Reply | Awaitable[Reply]]
-
 START_MS = 1_800_000_000_000
-
-
-class ScriptedModel:
-    """A model that answers from a list of replies, or by a function of the prompt (plain, or async on Trio).
-
-    A list is told to each session from its start; used up, it answers with an empty reply. `delay_s` (Trio's clock)
-    passes before each answer, while its text streams in words. `usage` is reported for replies that bring none, and
-    `context_window` (tokens) is what it says it can read. Every prompt is kept in `prompts`.
-    """
-
-    provider = "scripted"
-
-    def __init__(
-        self,
-        replies: Script = (),
-        delay_s: float = 0.0,
-        usage: Usage | None = None,
-        context_window: int | None = None,
-    ) -> None:
-        script: Any = tuple(replies) if isinstance(replies, Iterable) else replies
-        if not callable(script) and not (type(script) is tuple and all(isinstance(one, Reply) for one in script)):
-            raise UsageError("ScriptedModel takes a list of Reply, or a function from Prompt to Reply.")
-        self._script: Script = script
-        self._delay_s, self._usage, self.context_window = delay_s, usage or Usage(), context_window
-        self._told: dict[str, int] = {}
-        self.prompts: list[Prompt] = []
-
-    async def reply(self, prompt: Prompt, say: Say) -> Reply:
-        """The next reply of this session's script."""
-        self.prompts.append(prompt)
-        reply = await self._next(prompt)
-        if type(reply) is not Reply:
-            return reply  # a test of what the runtime does about it
-        if self._delay_s > 0:
-            await self._stream(reply.text, say)
-        else:
-            await trio.lowlevel.checkpoint()
-            if reply.text:
-                say(reply.text)
-        if reply.usage is None:
-            return Reply(reply.text, reply.calls, self._usage, reply.truncated, reply.more)
-        return reply
-
-    async def _next(self, prompt: Prompt) -> Reply:
-        if callable(self._script):
-            answer = self._script(prompt)
-            return await answer if inspect.isawaitable(answer) else answer
-        at = self._told.get(prompt.session, 0)
-        self._told[prompt.session] = at + 1
-        return self._script[at] if at < len(self._script) else Reply()
-
-    async def _stream(self, text: str, say: Say) -> None:
-        words = text.split(" ") if text else []
-        pause_s = self._delay_s / max(1, len(words))
-        if not words:
-            await trio.sleep(pause_s)
-        for at, word in enumerate(words):
-            await trio.sleep(pause_s)
-            say(word if at == 0 else f" {word}")
 
 
 class FakeWall:
@@ -201,6 +144,22 @@ class LabSession:
     async def shell(self, command: str, id: str | None = None) -> Any:
         """Run a command of the user's own, with the lab's `shell`."""
         return await self.ask(lambda reply: Shell(command, id, reply=reply))
+
+    async def answer(
+        self, question: str, choices: Sequence[str] = (), text: str | None = None, id: str | None = None
+    ) -> Any:
+        """Settle a question; with neither choice nor text it is dismissed."""
+        return await self.ask(lambda reply: AnswerQuestion(question, tuple(choices), text, id, reply=reply))
+
+    async def approve(
+        self, call: str, decision: UserDecision, feedback: str | None = None, id: str | None = None
+    ) -> Any:
+        """Settle a request for approval."""
+        return await self.ask(lambda reply: Approve(call, decision, feedback, id, reply=reply))
+
+    async def command(self, name: str, argument: Any = "", id: str | None = None) -> Any:
+        """Use a plugin's command."""
+        return await self.ask(lambda reply: UseCommand(name, argument, id, reply=reply))
 
     async def inject(self, text: str, id: str | None = None) -> Any:
         """Leave input for the next step."""

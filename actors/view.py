@@ -6,8 +6,8 @@ from typing import Any, Protocol, Self, TypeVar
 import trio
 
 from callboard.actors.abort import AbortWindow, Signal
-from callboard.actors.asked import APPROVALS, key_of
-from callboard.actors.awaited import answer_to, decision_on, until
+from callboard.actors.asked import key_of
+from callboard.actors.awaited import answers_to, decision_on, until
 from callboard.actors.books import OPENED, QUEUE, TURN
 from callboard.actors.errors import CallOver, SessionNotFound, ToolError, UsageError
 from callboard.actors.eventlog import LOGGER, EventLog, check_plugin_events
@@ -15,10 +15,11 @@ from callboard.actors.events import Event
 from callboard.actors.facts import ApprovalAsked, ApprovalDecided, Option, QuestionAnswered, QuestionAsked
 from callboard.actors.fold import Projection
 from callboard.actors.host import Beside
+from callboard.actors.lent import Closable, Query
 from callboard.actors.messages import Refused
 from callboard.actors.mode import MODE
 from callboard.actors.notices import Delta, ModelRetrying
-from callboard.actors.plugin import Closable, ToolCall, ToolResult
+from callboard.actors.plugin import ToolCall, ToolResult
 from callboard.actors.stage import SpawnRequest, Stage
 from callboard.actors.tool import Tool
 
@@ -62,6 +63,11 @@ class Scene:
         """Whether the running turn has another model request before it."""
         return self.window is not None and not self.window.settled and self.stands_by
 
+    def standing(self) -> Callable[[], bool]:
+        """Whether the turn of this moment, later on, has neither ended nor crashed."""
+        epoch = self.epoch
+        return lambda: self.epoch == epoch
+
     def close(self) -> None:
         """Close what the session owned."""
         belongings, self.belongings = self.belongings, None
@@ -83,10 +89,19 @@ class Caller(Protocol):
 class CallView:
     """Implements `plugin.View` for one call or hook. `held` collects a control tool's events until its result."""
 
-    __slots__ = ("_caller", "_epoch", "_scene", "call", "held", "turn")
+    __slots__ = ("_asks", "_caller", "_epoch", "_scene", "call", "held", "turn")
 
-    def __init__(self, scene: Scene, call: str = "", *, hold: bool = False, caller: Caller | None = None) -> None:
-        self._scene, self.call, self._epoch, self._caller = scene, call, scene.epoch, caller
+    def __init__(
+        self,
+        scene: Scene,
+        call: str = "",
+        *,
+        hold: bool = False,
+        caller: Caller | None = None,
+        asks: Callable[[], None] | None = None,
+    ) -> None:
+        """`asks` is told before the user is asked about the call, which may not be on the log yet."""
+        self._scene, self.call, self._epoch, self._caller, self._asks = scene, call, scene.epoch, caller, asks
         self.turn: int = scene.log[TURN].number
         self.held: list[Event] | None = [] if hold else None
 
@@ -203,21 +218,39 @@ class CallView:
         detail: str = "",
     ) -> QuestionAnswered:
         """Put a question to the user and wait for the answer."""
-        log, id_ = self._check().log, f"{self.turn}.{self.call}.{id}" if id else f"{self.turn}.{self.call}"
-        asked = QuestionAsked(id_, self.call, self.turn, by, header, question, tuple(options), detail)
-        return await answer_to(log, asked)
+        (answer,) = await self.ask_users((Query(question, options, id, header, detail),), by=by)
+        return answer
+
+    async def ask_users(self, queries: Sequence[Query], *, by: str) -> tuple[QuestionAnswered, ...]:
+        """Put several questions to the user in one write, and wait for all answers."""
+        scene, place = self._check(), f"{self.turn}.{self.call}"
+        asked = [
+            QuestionAsked(
+                f"{place}.{one.id}" if one.id else place,
+                self.call,
+                self.turn,
+                by,
+                one.header,
+                one.question,
+                tuple(one.options),
+                one.detail,
+            )
+            for one in queries
+        ]
+        return await answers_to(scene.log, asked, scene.standing())
 
     async def ask_approval(self, call: ToolCall) -> ApprovalDecided:
         """Ask the user whether a call may run, and wait."""
         scene = self._check()
-        log, number = scene.log, self.turn
-        id_ = call.call if all(one.id != call.call for one in log[APPROVALS]) else f"{number}.{call.call}"
-        asked = ApprovalAsked(id_, call.call, number, call.name, call.arguments, key_of(call.name, call.arguments))
+        if self._asks is not None:
+            self._asks()
+        log, id_ = scene.log, f"{self.turn}.{call.call}"  # not the call's alone: a stale answer meets no later call
+        asked = ApprovalAsked(id_, call.call, self.turn, call.name, call.arguments, key_of(call.name, call.arguments))
         if not (log.readers or scene.stage.answers()):
             refused = ApprovalDecided(id_, "unavailable")
             log.append(asked, refused)
             return refused
-        return await decision_on(log, asked)
+        return await decision_on(log, asked, scene.standing())
 
     def hand_over(self, plan: str, text: str) -> None:
         """Have another session opened, whose first message is `text`."""
@@ -329,6 +362,10 @@ class ThreadView(CallView):
         raise UsageError("a tool that waits for the disk must be an async def with runs_on='trio'.")
 
     async def ask_user(self, question: str, options: Sequence[Option], **about: Any) -> QuestionAnswered:
+        """Not from a thread."""
+        raise UsageError("a tool that asks the user must be an async def with runs_on='trio'.")
+
+    async def ask_users(self, queries: Sequence[Query], *, by: str) -> tuple[QuestionAnswered, ...]:
         """Not from a thread."""
         raise UsageError("a tool that asks the user must be an async def with runs_on='trio'.")
 

@@ -8,6 +8,8 @@ todo       todo_write: the work of the current turn
 proposed   takes the plan out of what a model says in Plan mode
 handovers  approved plans on their way to whoever carries them out
 plan_mode  look and plan, and exit_plan_mode: leave by a plan that the user approves
+approvals  which calls need the user's approval; /approvals
+ask        request_user_input: questions to the user, and the plugin that brings approvals
 agents     spawn_agent, wait_agent, list_agents: subagents beside this one
 keeper     the program that runs one command and lets nothing of it outlive its end
 excerpt    text of any length in bounded memory: head and tail
@@ -24,6 +26,7 @@ code       code: Python that calls the other tools
 """
 
 from callboard.plugins.agents import AGENTS_PLUGIN
+from callboard.plugins.ask import ASK_PLUGIN
 from callboard.plugins.code import CODE
 from callboard.plugins.files import FILES
 from callboard.plugins.plan import PLAN_PLUGIN
@@ -31,7 +34,7 @@ from callboard.plugins.plan_mode import PLAN_MODE_PLUGIN
 from callboard.plugins.shell import SHELL
 from callboard.plugins.todo import TODO_PLUGIN
 
-DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, AGENTS_PLUGIN, PLAN_MODE_PLUGIN)
+DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, PLAN_MODE_PLUGIN, ASK_PLUGIN, AGENTS_PLUGIN)
 """What a runtime has unless it is told otherwise; nothing here touches the machine."""
 
 MACHINE = (SHELL, FILES)
@@ -39,6 +42,7 @@ MACHINE = (SHELL, FILES)
 
 __all__ = [
     "AGENTS_PLUGIN",
+    "ASK_PLUGIN",
     "CODE",
     "DEFAULT",
     "FILES",

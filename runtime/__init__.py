@@ -26,6 +26,7 @@ models/      models by name, and those that need no network
 assembly     plugins, tools and hooks put together and checked
 arguments    what is passed to open_runtime and create, checked
 lines        slash and `!` lines, and which verb each is
+shown        what `state()` shows of folds that keep more or less than people should read
 handle       SessionHandle: a session as people hold it
 post         mail between the sessions of one tree
 handover     approved plans become the first messages of new sessions

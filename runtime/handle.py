@@ -1,17 +1,19 @@
 """SessionHandle: a session as people hold it; works from asyncio and from Trio, and never holds the actor itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
 from callboard.actors.books import CHILDREN
-from callboard.actors.checks import check_id, check_schema, check_steer, check_submit
+from callboard.actors.checks import check_answer, check_approve, check_id, check_schema, check_steer, check_submit
 from callboard.actors.errors import SessionClosed, UsageError
 from callboard.actors.events import TurnEnded
 from callboard.actors.fold import Trail
 from callboard.actors.messages import (
     Accepted,
+    AnswerQuestion,
+    Approve,
     Ask,
     Await,
     Compact,
@@ -36,10 +38,10 @@ from callboard.actors.messages import (
     SubmitOrSteer,
     Told,
     UseCommand,
+    UserDecision,
     Withdraw,
     Withdrawn,
 )
-from callboard.actors.mode import MODE
 from callboard.actors.stage import Stage
 from callboard.runtime.arguments import new_session_id
 from callboard.runtime.fork import Forks
@@ -47,6 +49,7 @@ from callboard.runtime.lines import parse
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
 from callboard.runtime.registry import Registry
+from callboard.runtime.shown import shown
 from callboard.runtime.waiting import Pending
 
 MODES = ("plan", "default")
@@ -279,6 +282,37 @@ class SessionHandle:
         answer: Accepted | Told | Refused = await self.use("implement", {"plan": plan_id, "clear": clear}, id=id)
         return answer
 
+    async def answer(
+        self, question_id: str, choices: Sequence[str] = (), text: str | None = None, *, id: str | None = None
+    ) -> Accepted | Refused:
+        """Settle a question that `state()["questions"]` shows: by the label of one choice, a text of your own, or both.
+
+        With neither it is dismissed. The first valid answer counts, a later one is `not_pending`; after an
+        `invalid_answer` it stays open. Accepted is durable, also where the turn that asked is over: then the answer
+        starts a turn.
+        """
+        check_id(id)
+        checked = check_answer(question_id, choices, text)
+        answer: Accepted | Refused = await self._ask(
+            lambda reply: AnswerQuestion(question_id, checked, text, id, reply=reply)
+        )
+        return answer
+
+    async def approve(
+        self, call_id: str, decision: UserDecision, feedback: str | None = None, *, id: str | None = None
+    ) -> Accepted | Refused:
+        """Decide whether a call may run that `state()["approvals"]` shows, by its id or that of its call.
+
+        `allow_session` holds for the tool, whatever its arguments, until the session ends or leaves Plan mode; the
+        model reads the `feedback` of a `deny`. The first decision counts, a later one is `not_pending`.
+        """
+        check_id(id)
+        check_approve(call_id, decision, feedback)
+        answer: Accepted | Refused = await self._ask(
+            lambda reply: Approve(call_id, decision, feedback, id, reply=reply)
+        )
+        return answer
+
     async def stop(self, *, id: str | None = None) -> Stopped | Refused:
         """Interrupt, stop the children, flush, end the actor; harmless when repeated. The log stays in the store.
 
@@ -315,8 +349,7 @@ class SessionHandle:
         for projection in self._home.stage.folds.projections:
             if projection.key in HIDDEN:
                 continue
-            known[projection.key] = msgspec.to_builtins(log[projection], enc_hook=_plain)
-        del known[MODE.key]["narrate"]  # how the model hears of the switch is nobody else's
+            known[projection.key] = shown(projection.key, msgspec.to_builtins(log[projection], enc_hook=_plain))
         return known
 
     def children(self) -> tuple[str, ...]:
@@ -338,4 +371,6 @@ def _plain(state: object) -> object:
     return list(state) if isinstance(state, Trail) else repr(state)
 
 
-HIDDEN = frozenset({"opened", "history", "turn", "seen", "todos_left", "plan_known", "handovers"})
+HIDDEN = frozenset(
+    {"opened", "history", "turn", "seen", "todos_left", "plan_known", "handovers", "answers", "ask_parts"}
+)

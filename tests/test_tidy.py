@@ -58,6 +58,7 @@ TABLES = Tables(
         "plugins/runner.py:tell": "an error of that code may not be printable, or find no memory to be printed",
         "plugins/code.py:Run._start": "the folder goes whatever kept its program from starting; raised again",
         "actors/plugged.py:_answer": "a plugin's own code may raise anything over an answer; the question stays open",
+        "actors/plugged.py:_approve": "the same over an approval",
         "actors/plugged.py:_command": "a plugin's own command may raise anything; its user is told",
         "actors/dispatch.py:Batch._ask_guards": "a plugin that fails over a call has refused it",
         "actors/dispatch.py:Batch._body": "a tool's own code may raise anything while it looks at a call",

@@ -9,6 +9,9 @@ output   what is written goes out through a thread
 screen   lines, and the drawing at the foot of a terminal
 follow   one audience of a whole tree, beside others
 program  the life of a command: signals, one loop, an end that comes
+prompts  a question or an approval as lines, and what a typed line says
+typed    lines from standard input
+prompting  puts what sessions ask to people
 run      callboard run
 project  the small project that the demo works on
 demo     callboard demo

@@ -26,9 +26,11 @@ from callboard.runtime.doors.follow import Following
 from callboard.runtime.doors.output import Output
 from callboard.runtime.doors.picture import Picture
 from callboard.runtime.doors.program import DONE_CODE, FAILED_CODE, INTERRUPTED_CODE, Program, say_error
+from callboard.runtime.doors.prompting import ErrorLines, Prompting
 from callboard.runtime.doors.screen import Screen
 from callboard.runtime.doors.story import Story
 from callboard.runtime.doors.tally import Tally, counted
+from callboard.runtime.doors.typed import Typed
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lines import mode_text, parse
 from callboard.runtime.models.replay import ReplayModel
@@ -101,6 +103,9 @@ class Run:
         self._options, self._program, self._rt, self._task = options, program, rt, task
         self._screen = Screen(program.output)
         self._interrupting: asyncio.Task[None] | None = None
+        self._typed = Typed()
+        board = ErrorLines() if options.json else self._screen
+        self._prompting = Prompting(rt, self._typed, board, program.stop)
 
     async def all(self) -> int:
         """Open, work, show, close; the exit code."""
@@ -148,12 +153,11 @@ class Run:
 
     async def _work(self, session: SessionHandle, tasks: tuple[str, ...], after: int) -> int:
         tally, screen = Tally(session.id), self._screen
-        take = self._json(session, tally) if self._options.json else self._told(session, tally)
+        take = self._prompting.taking(self._json(session, tally) if self._options.json else self._told(session, tally))
         self._program.on_interrupt = lambda: self._interrupt(session)
         try:
-            async with Following(
-                self._rt, session.id, take, after=after, deltas=screen.moves, room=screen.output.room
-            ) as following:
+            reading = Following(self._rt, session.id, take, after=after, deltas=screen.moves, room=screen.output.room)
+            async with reading as following, self._prompting:
                 await self._submit(session, tasks, following)
                 await following.caught_up()
                 broken = following.failed is not None
@@ -167,7 +171,11 @@ class Run:
         return FAILED_CODE if tally.bad or broken else DONE_CODE
 
     async def _submit(self, session: SessionHandle, tasks: tuple[str, ...], following: Following) -> None:
-        """Task after task, each when the one before is over in the whole tree."""
+        """Task after task, each when the one before is over in the whole tree; before them what was left unanswered."""
+        if self._typed.terminal:
+            await self._prompting.settled()
+            if self._interrupting is not None:
+                return
         if self._options.plan:
             await session.set_mode("plan")
         model = self._rt.models.default
@@ -201,6 +209,7 @@ class Run:
         """(the first Ctrl-C) Interrupt what works; False when that was done before and it is time to stop."""
         if self._interrupting is not None:
             return False
+        self._prompting.leave()
         self._interrupting = asyncio.get_running_loop().create_task(self._interrupt_all(session))
         return True
 

@@ -15,6 +15,8 @@ from callboard.runtime.doors.story import paragraphs
 
 FRAME_S = 0.1
 PIPE_CELLS_MAX = 100  # a line's width where there is no terminal to ask
+MARK = "> "  # behind it people type
+CLEAR_LINE = "\r\x1b[K"
 SPINNER, PLAIN_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 
 Draw: TypeAlias = Callable[[int, int], RenderableType]  # width and height in cells
@@ -39,6 +41,7 @@ class Screen:
         self._log: ScreenLog | None = None
         self._draw: Draw | None = None
         self._tick: asyncio.TimerHandle | None = None
+        self._prompts = False
 
     @property
     def width(self) -> int:
@@ -60,7 +63,11 @@ class Screen:
         if not self.output.moves:
             self.output.write("".join(f"{line}\n" for line in lines))
         elif texts := [line if isinstance(line, Text) else Text(line) for line in lines]:
+            if self._prompts:
+                self.output.write(CLEAR_LINE)
             self._console.print(Text("\n").join(texts), soft_wrap=True)
+            if self._prompts:
+                self.output.write(MARK)
 
     def text(self, text: str, style: str = "", mark: str = "") -> None:
         """Print a text for people, wrapped."""
@@ -87,8 +94,28 @@ class Screen:
             self._log.begin()
             self._frame()
 
+    def prompt(self) -> None:
+        """Let people type at the foot, where no picture is until `prompted`; lines go above it."""
+        if self.output.moves and not self._prompts:
+            self._take_away()
+            self._prompts = True
+            self.output.write(MARK)
+
+    def prompted(self) -> None:
+        """No more; the picture is back if there was one."""
+        if self._prompts:
+            self._prompts = False
+            self.output.write(CLEAR_LINE)
+            if self._draw is not None:
+                self.start(self._draw)
+
     def stop(self) -> None:
         """Take the picture away; harmless when repeated."""
+        self._draw = None
+        self.prompted()
+        self._take_away()
+
+    def _take_away(self) -> None:
         if self._tick is not None:
             self._tick.cancel()
         if self._live is not None:
@@ -96,7 +123,7 @@ class Screen:
             self._live.stop()
         if self._log is not None:
             self._log.end()
-        self._live = self._tick = self._draw = self._log = None
+        self._live = self._tick = self._log = None
 
     def __enter__(self) -> Self:
         return self

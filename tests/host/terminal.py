@@ -26,10 +26,10 @@ def environment(home, **more):
     return {**PLAIN, "HOME": str(home), "XDG_DATA_HOME": str(home / "data"), "TMPDIR": str(home), **more}
 
 
-def cli(home, *args, text=None, cwd=None, **more):
+def cli(home, *args, text=None, cwd=None, command=COMMAND, **more):
     """Run it in pipes; the finished command."""
     return subprocess.run(
-        [*COMMAND, *args],
+        [*command, *args],
         env=environment(home, **more),
         cwd=cwd or home,
         input=text,
@@ -82,12 +82,12 @@ def words(text):
 class Terminal:
     """The command in a terminal of a certain size; `text` is all it has written."""
 
-    def __init__(self, home, *args, width=100, height=40, cwd=None, **more):
+    def __init__(self, home, *args, width=100, height=40, cwd=None, command=COMMAND, **more):
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
         self._pieces = []
         self.command = subprocess.Popen(
-            [*COMMAND, *args],
+            [*command, *args],
             env=environment(home, **{"TERM": "xterm-256color", **more}),
             cwd=cwd or home,
             stdin=theirs,
@@ -120,6 +120,10 @@ class Terminal:
             assert time.monotonic() < until, f"{text!r} was never shown: {self.shown[-2000:]}"
             assert self.command.poll() is None or text in self.shown, f"no {text!r}: {self.shown[-2000:]}"
             time.sleep(0.02)
+
+    def type(self, text):
+        """Type, as a person does: the terminal shows it."""
+        os.write(self._ours, text.encode())
 
     def press_ctrl_c(self):
         self.command.send_signal(signal.SIGINT)

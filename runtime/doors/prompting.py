@@ -1,0 +1,248 @@
+"""Prompting: puts what the sessions of a run ask to whoever sits at the terminal, or writes into the pipe."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol, Self, TypeAlias
+
+from rich.text import Text
+
+from callboard.actors.asked import APPROVALS, QUESTIONS
+from callboard.actors.books import OPENED, TURN
+from callboard.actors.envelope import Envelope
+from callboard.actors.errors import CallboardError, SessionClosed, UsageError
+from callboard.actors.eventlog import EventLog
+from callboard.actors.facts import ApprovalAsked, ApprovalDecided, QuestionAnswered, QuestionAsked
+from callboard.actors.messages import Refused
+from callboard.runtime.app import Runtime
+from callboard.runtime.doors.program import say_error
+from callboard.runtime.doors.prompts import Asked, answer_in, decision_in, lines_of
+from callboard.runtime.doors.screen import PIPE_CELLS_MAX
+from callboard.runtime.doors.story import paragraphs
+from callboard.runtime.doors.typed import Typed
+from callboard.runtime.handle import SessionHandle
+from callboard.runtime.reading import Item
+
+SETTLED = "that was answered elsewhere, or is over"
+STALLED_S = 1.0  # before an answer that the store could not take is given again
+LOGGER = logging.getLogger("callboard")
+
+Key: TypeAlias = tuple[str, str]  # a session's id, and that of what it asked
+
+
+class Board(Protocol):
+    """Where a prompt is shown."""
+
+    @property
+    def width(self) -> int:
+        """Cells in a line."""
+        ...
+
+    def lines(self, lines: Iterable[Text | str]) -> None:
+        """Show lines."""
+        ...
+
+    def prompt(self) -> None:
+        """Something is to be typed below them."""
+        ...
+
+    def prompted(self) -> None:
+        """No longer."""
+        ...
+
+
+class ErrorLines:
+    """A board on standard error, where standard output has something else to say."""
+
+    width = PIPE_CELLS_MAX
+
+    def lines(self, lines: Iterable[Text | str]) -> None:
+        """Each as a line of the program's own."""
+        for line in lines:
+            say_error(str(line))
+
+    def prompt(self) -> None:
+        """Nothing shows where to type."""
+
+    def prompted(self) -> None:
+        """Nothing is to be taken away."""
+
+
+def open_in(log: EventLog) -> tuple[Asked, ...]:
+    """What a session has asked and nobody has answered."""
+    return (*log[QUESTIONS], *log[APPROVALS])
+
+
+class Prompting:
+    """One question or approval after the other, the oldest first; within `async with` they are put to people.
+
+    At the end of input a question is dismissed and an approval denied, unless its call waits no more: that stays open.
+    """
+
+    def __init__(self, rt: Runtime, typed: Typed, board: Board, on_broken: Callable[[], object]) -> None:
+        """`on_broken` is told of a bug in here: then nobody would answer any more."""
+        self._rt, self._typed, self._board, self._on_broken = rt, typed, board, on_broken
+        self._open: dict[Key, Asked] = {}
+        self._changed = asyncio.Event()
+        self._left = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin, with what is open already."""
+        for session in self._rt.sessions():
+            log = self._log(session.id)
+            for asked in () if log is None else open_in(log):
+                self._open[session.id, asked.id] = asked
+        self._task = asyncio.get_running_loop().create_task(self._all(), name="prompts")
+        self._task.add_done_callback(self._over)
+        return self
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            LOGGER.error("prompts broke off: %r", task.exception())
+            self._on_broken()
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+        if not self._task.cancelled():
+            self._task.result()
+
+    # -- what happens meanwhile --------------------------------------------------------------------------------------
+
+    def taking(self, take: Callable[[Item], object]) -> Callable[[Item], None]:
+        """`take`, and then what concerns prompts."""
+
+        def both(item: Item) -> None:
+            take(item)
+            if isinstance(item, Envelope):
+                self._take(item)
+
+        return both
+
+    def _take(self, envelope: Envelope) -> None:
+        match envelope.event:
+            case QuestionAsked() | ApprovalAsked() as asked:
+                self._open[envelope.session, asked.id] = asked
+            case QuestionAnswered() | ApprovalDecided() as end:
+                self._open.pop((envelope.session, end.id), None)
+            case _:
+                return
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Ask nothing any more: the turns that wait are being interrupted."""
+        self._left = True
+        self._changed.set()
+
+    async def settled(self) -> None:
+        """Return when nothing is open, or nothing is asked any more."""
+        while self._open and not self._left:
+            await self._change()
+
+    async def _change(self, within_s: float | None = None) -> None:
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._changed.wait()
+
+    # -- one after the other -----------------------------------------------------------------------------------------
+
+    async def _all(self) -> None:
+        while not self._left:
+            if not self._open:
+                await self._change()
+                continue
+            key, asked = next(iter(self._open.items()))
+            if not (self._is_open(key) and await self._put(key, asked)):
+                self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        self._open.pop(key, None)
+        self._changed.set()
+
+    async def _put(self, key: Key, asked: Asked) -> bool:
+        """Show it, and settle it by what is typed; whether it is still to be asked, because that was no answer."""
+        if self._typed.ended:
+            return await self._ended(key, asked)
+        self._typed.forget()
+        self._board.lines(lines_of(asked, self._board.width, self._who(key)))
+        self._board.prompt()
+        try:
+            typed = await self._line(key)
+        finally:
+            self._board.prompted()
+        if typed is None:
+            return await self._ended(key, asked)
+        (line,) = typed
+        return not self._left and await self._settle(key, asked, line)
+
+    async def _line(self, key: Key) -> tuple[str] | None:
+        """The next line; None at the end of input, and an empty one when there is nothing to be answered any more."""
+        loop = asyncio.get_running_loop()
+        line, gone = loop.create_task(self._typed.line()), loop.create_task(self._gone(key))
+        try:
+            await asyncio.wait((line, gone), return_when=asyncio.FIRST_COMPLETED)
+            if line.done():
+                said = line.result()
+                return None if said is None else (said,)
+            self._board.lines([Text(f"  {SETTLED}", "dim")])
+            return ("",)
+        finally:
+            line.cancel()
+            gone.cancel()
+
+    async def _gone(self, key: Key) -> None:
+        while key in self._open and not self._left:
+            await self._change()
+
+    async def _ended(self, key: Key, asked: Asked) -> bool:
+        log = self._log(key[0])
+        if log is not None and log[TURN].open and log[TURN].number == asked.turn:
+            refused, session = await self._settle(key, asked, ""), self._session(key)
+            if refused and session is not None:  # it can only be ended together with its turn
+                await session.interrupt()
+        return False
+
+    async def _settle(self, key: Key, asked: Asked, line: str) -> bool:
+        """Answer; whether it is to be asked again."""
+        while key in self._open and (session := self._session(key)) is not None:
+            try:
+                if isinstance(asked, QuestionAsked):
+                    answer = await session.answer(asked.id, *answer_in(asked, line))
+                else:
+                    answer = await session.approve(asked.id, *decision_in(line))
+            except CallboardError as error:
+                self._say(str(error))
+                return isinstance(error, UsageError)
+            if not isinstance(answer, Refused) or answer.reason == "not_pending":
+                return False
+            self._say(answer.detail)
+            if answer.reason != "store_stalled":
+                return True
+            await self._change(STALLED_S)
+        return False
+
+    def _say(self, text: str) -> None:
+        self._board.lines(paragraphs(text, self._board.width, "red", "  "))
+
+    def _session(self, key: Key) -> SessionHandle | None:
+        return next((one for one in self._rt.sessions() if one.id == key[0]), None)
+
+    def _is_open(self, key: Key) -> bool:
+        """Whether its session says so now; what was told of it may be older."""
+        log = self._log(key[0])
+        return log is not None and any(one.id == key[1] for one in open_in(log))
+
+    def _log(self, session: str) -> EventLog | None:
+        try:
+            return self._rt.actor(session).log
+        except SessionClosed:
+            return None
+
+    def _who(self, key: Key) -> str:
+        log = self._log(key[0])
+        opened = None if log is None else log[OPENED]
+        return "" if opened is None or opened.parent is None else opened.path.removeprefix("/root/")

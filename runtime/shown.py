@@ -1,0 +1,38 @@
+"""Shown: what people and programs see in `state()` of the folds that keep more, or less, than they should read."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from callboard.actors.facts import ApprovalAsked, QuestionAsked
+
+INTERNAL = ("asked", "before")  # parts of the permissions that are kept for the fold's own sake
+
+
+def shown(key: str, state: Any) -> Any:
+    """The plain values of a fold, as they are shown."""
+    show = SHOWN.get(key)
+    return state if show is None else show(state)
+
+
+def _questions(state: Any) -> Any:
+    """Every field of each, also those that an event leaves out when they are empty."""
+    return [{name: one.get(name, "") for name in QuestionAsked.__struct_fields__} for one in state]
+
+
+def _approvals(state: Any) -> Any:
+    return [{name: one.get(name) for name in ApprovalAsked.__struct_fields__ if name != "key"} for one in state]
+
+
+def _permissions(state: Any) -> Any:
+    return {name: value for name, value in state.items() if name not in INTERNAL}
+
+
+def _plan_mode(state: Any) -> Any:
+    """How the model hears of a switch is nobody else's."""
+    return {name: value for name, value in state.items() if name != "narrate"}
+
+
+SHOWN: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {"questions": _questions, "approvals": _approvals, "permissions": _permissions, "plan_mode": _plan_mode}
+)
