@@ -10,6 +10,9 @@ handovers  approved plans on their way to whoever carries them out
 plan_mode  look and plan, and exit_plan_mode: leave by a plan that the user approves
 approvals  which calls need the user's approval; /approvals
 ask        request_user_input: questions to the user, and the plugin that brings approvals
+goalbook   what a log says of its goal
+goals      what may be done to a goal, and what its next round is
+goal       get_goal, create_goal, update_goal, /goal, and the rounds of a goal
 agents     spawn_agent, wait_agent, list_agents: subagents beside this one
 keeper     the program that runs one command and lets nothing of it outlive its end
 excerpt    text of any length in bounded memory: head and tail
@@ -29,12 +32,13 @@ from callboard.plugins.agents import AGENTS_PLUGIN
 from callboard.plugins.ask import ASK_PLUGIN
 from callboard.plugins.code import CODE
 from callboard.plugins.files import FILES
+from callboard.plugins.goal import GOAL_PLUGIN
 from callboard.plugins.plan import PLAN_PLUGIN
 from callboard.plugins.plan_mode import PLAN_MODE_PLUGIN
 from callboard.plugins.shell import SHELL
 from callboard.plugins.todo import TODO_PLUGIN
 
-DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, PLAN_MODE_PLUGIN, ASK_PLUGIN, AGENTS_PLUGIN)
+DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, PLAN_MODE_PLUGIN, ASK_PLUGIN, GOAL_PLUGIN, AGENTS_PLUGIN)
 """What a runtime has unless it is told otherwise; nothing here touches the machine."""
 
 MACHINE = (SHELL, FILES)
@@ -46,6 +50,7 @@ __all__ = [
     "CODE",
     "DEFAULT",
     "FILES",
+    "GOAL_PLUGIN",
     "MACHINE",
     "PLAN_MODE_PLUGIN",
     "PLAN_PLUGIN",

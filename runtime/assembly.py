@@ -16,9 +16,10 @@ from callboard.actors.fold import Folds, Projection
 from callboard.actors.plugin import Hook, Plugin, check_plugins
 from callboard.actors.stage import Limits
 from callboard.actors.tool import Tool
-from callboard.plugins import ASK_PLUGIN, CODE, DEFAULT, PLAN_MODE_PLUGIN, PLAN_PLUGIN, TODO_PLUGIN
+from callboard.plugins import ASK_PLUGIN, CODE, DEFAULT, GOAL_PLUGIN, PLAN_MODE_PLUGIN, PLAN_PLUGIN, TODO_PLUGIN
 from callboard.plugins.ask import ask_plugin
 from callboard.plugins.code import code_plugin
+from callboard.plugins.goal import goal_plugin
 from callboard.plugins.plan import plan_plugin
 from callboard.plugins.plan_mode import plan_mode_plugin
 from callboard.plugins.search import tool_search
@@ -93,6 +94,7 @@ def _configured(config: RuntimeConfig, plugins: Sequence[Plugin]) -> tuple[Plugi
         (TODO_PLUGIN, todo),
         (PLAN_MODE_PLUGIN, plan_mode_plugin(**attrs.asdict(settings.plan_mode))),
         (ASK_PLUGIN, ask_plugin(**attrs.asdict(settings.ask))),
+        (GOAL_PLUGIN, goal_plugin(**attrs.asdict(settings.goal))),
         (CODE, code_plugin(**attrs.asdict(settings.code))),
     )
     return tuple(next((ours for given, ours in shipped if given is one), one) for one in plugins)

@@ -12,6 +12,7 @@ from callboard.actors.abort import ABORT_WINDOW_S
 from callboard.actors.facts import ApprovalPolicy, Execution
 from callboard.actors.tool import Exposure
 from callboard.plugins.code import CPU_SECONDS_MAX, FILE_BYTES_MAX, MEMORY_BYTES_MAX, PRINT_BYTES_MAX, SECONDS_MAX
+from callboard.plugins.goals import ROUNDS_MAX, ROUNDS_USUAL_MAX
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 IDLE_EVICT_S_MIN = 0.01
@@ -21,6 +22,14 @@ def _at_least(low: float) -> Any:
     def check(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
         if value is not None and not low <= value < math.inf:
             raise ValueError(f"{attribute.name} must be at least {low:g}, got {value}")
+
+    return check
+
+
+def _between(low: float, high: float) -> Any:
+    def check(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        if not low <= value <= high:
+            raise ValueError(f"{attribute.name} must be {low:g} to {high:g}, got {value}")
 
     return check
 
@@ -216,7 +225,7 @@ class AskConfig:
 class GoalConfig:
     """[plugins.goal]: how many rounds a goal has that names no number of its own."""
 
-    rounds_max: int = attrs.field(default=256, validator=_at_least(1))
+    rounds_max: int = attrs.field(default=ROUNDS_USUAL_MAX, validator=_between(1, ROUNDS_MAX))
 
 
 @attrs.frozen(kw_only=True)

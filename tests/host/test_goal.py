@@ -1,0 +1,121 @@
+"""Goals in whole runtimes: a fork's goal waits, one that goes on keeps its session in memory, a restart disarms it."""
+
+import pytest
+
+from callboard.actors import Call, GoalChanged, Reply, Told
+from callboard.actors.testing import ScriptedModel
+from callboard.plugins.goal import GOAL_PLUGIN
+from callboard.runtime import DEFAULT, RuntimeConfig, open_runtime
+from callboard.runtime.settings import Bounds
+
+from .hosted import events, until
+from .parents import of
+
+PLUGINS = (*DEFAULT, GOAL_PLUGIN)
+EVICT_S = 0.03
+QUICK = RuntimeConfig(runtime=Bounds(idle_evict_s=EVICT_S))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    """Each kind of store."""
+    return "memory" if request.param == "memory" else f"sqlite:///{tmp_path / 'x.db'}"
+
+
+def finishing(turns=2):
+    """A model that completes a goal in its round number `turns`, whatever its revision is."""
+
+    def play(prompt):
+        text = prompt.messages[-1].text
+        if f"Round {turns} of" not in text:
+            return Reply("on it" if prompt.step == 1 else "reported")
+        revision = int(text.partition("revision ")[2].partition(" ")[0])
+        complete = {"goal_id": "goal-1", "revision": revision, "action": "complete"}
+        return Reply(calls=[Call("update_goal", complete)])
+
+    return ScriptedModel(play)
+
+
+def done(rt, session):
+    """What was done to a goal."""
+    return [event.operation for event in of(GoalChanged, rt, session)]
+
+
+async def test_a_line_sets_a_goal_and_the_session_reaches_it(store):
+    """`/goal TEXT` is answered at once; the session works by itself until the goal is complete."""
+    async with open_runtime(model=finishing(), store=store, plugins=PLUGINS) as rt:
+        s = await rt.create("s")
+        assert Told("Goal goal-1, active; 0 of 256 rounds: win") == await s.command("/goal win")
+        await s.wait_idle()
+        assert ["create", "complete"] == done(rt, "s")
+        shown = s.state()["goal"]
+        assert ("complete", 2, None) == (shown["goal"]["phase"], shown["rounds"], shown["corrupt"])
+
+
+async def test_a_fork_has_the_goal_and_does_not_go_on(store):
+    """A fork of a session whose goal goes on has the goal, active and waiting; its source goes on."""
+    async with open_runtime(model=finishing(), store=store, plugins=PLUGINS) as rt:
+        s = await rt.create("s")
+        await s.set_mode("plan")
+        await s.command("/goal win")
+        fork = await s.fork(session_id="f")
+        for one in (fork, s):
+            await one.set_mode("default")
+            await one.wait_idle()
+        assert (["create"], ["create", "complete"]) == (done(rt, "f"), done(rt, "s"))
+        assert Told("Goal goal-1, active, and waits for /goal resume; 0 of 256 rounds: win") == await fork.command(
+            "/goal"
+        )
+        await fork.command("/goal resume")
+        await fork.wait_idle()
+        assert ["create", "resume", "complete"] == done(rt, "f")
+
+
+async def test_a_fork_takes_the_same_round_again(store):
+    """A round that waited in the source is offered anew in the fork, under the id it would have had there."""
+    async with open_runtime(model=finishing(1), store=store, plugins=PLUGINS) as rt:
+        s = await rt.create("s")
+        await s.command("/goal win")
+        await s.wait_idle()
+        fork = await s.fork(2, session_id="f")
+        await fork.command("/goal resume")
+        await fork.wait_idle()
+        assert ["create", "resume", "complete"] == done(rt, "f")
+
+
+async def test_only_a_goal_that_goes_on_keeps_its_session_in_memory(store):
+    """Armed it stays, though it rests; paused it leaves, and comes back to be resumed."""
+    async with open_runtime(QUICK, model=finishing(), store=store, plugins=PLUGINS) as rt:
+        s, other = await rt.create("s"), await rt.create("other")
+        await s.set_mode("plan")
+        await s.command("/goal win")
+        state = rt._sessions.registry.state
+        await until(lambda: state("other") == "cold")
+        await other.run("hi")
+        await until(lambda: state("other") == "cold")
+        assert "live" == state("s")
+        await s.command("/goal pause")
+        await until(lambda: state("s") == "cold")
+        await s.set_mode("default")
+        await s.command("/goal resume")
+        await s.wait_idle()
+        assert ["create", "pause", "resume", "complete"] == done(rt, "s")
+
+
+async def test_a_new_runtime_goes_on_only_when_asked(tmp_path):
+    """After a restart an active goal waits: opening and speaking begin no round, a resume does."""
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    async with open_runtime(model=finishing(), store=url, plugins=PLUGINS) as rt:
+        s = await rt.create("s")
+        await s.set_mode("plan")
+        await s.command("/goal win")
+    async with open_runtime(model=finishing(), store=url, plugins=PLUGINS) as rt:
+        s = await rt.open("s")
+        await s.set_mode("default")
+        await s.run("hi")
+        await s.wait_idle()
+        assert (["create"], 1) == (done(rt, "s"), s.state()["goal"]["made"])
+        await s.command("/goal resume")
+        await s.wait_idle()
+        assert ["create", "resume", "complete"] == done(rt, "s")
+        assert "reported" == [event.last_message for event in events(rt, "s") if hasattr(event, "last_message")][-1]
