@@ -4,14 +4,13 @@ import pytest
 
 from callboard.actors import Call, GoalChanged, Reply, Told
 from callboard.actors.testing import ScriptedModel
-from callboard.plugins.goal import GOAL_PLUGIN
-from callboard.runtime import DEFAULT, RuntimeConfig, open_runtime
+from callboard.runtime import RuntimeConfig, open_runtime
+from callboard.runtime.config import config_of
 from callboard.runtime.settings import Bounds
 
 from .hosted import events, until
 from .parents import of
 
-PLUGINS = (*DEFAULT, GOAL_PLUGIN)
 EVICT_S = 0.03
 QUICK = RuntimeConfig(runtime=Bounds(idle_evict_s=EVICT_S))
 
@@ -43,7 +42,7 @@ def done(rt, session):
 
 async def test_a_line_sets_a_goal_and_the_session_reaches_it(store):
     """`/goal TEXT` is answered at once; the session works by itself until the goal is complete."""
-    async with open_runtime(model=finishing(), store=store, plugins=PLUGINS) as rt:
+    async with open_runtime(model=finishing(), store=store) as rt:
         s = await rt.create("s")
         assert Told("Goal goal-1, active; 0 of 256 rounds: win") == await s.command("/goal win")
         await s.wait_idle()
@@ -54,7 +53,7 @@ async def test_a_line_sets_a_goal_and_the_session_reaches_it(store):
 
 async def test_a_fork_has_the_goal_and_does_not_go_on(store):
     """A fork of a session whose goal goes on has the goal, active and waiting; its source goes on."""
-    async with open_runtime(model=finishing(), store=store, plugins=PLUGINS) as rt:
+    async with open_runtime(model=finishing(), store=store) as rt:
         s = await rt.create("s")
         await s.set_mode("plan")
         await s.command("/goal win")
@@ -73,7 +72,7 @@ async def test_a_fork_has_the_goal_and_does_not_go_on(store):
 
 async def test_a_fork_takes_the_same_round_again(store):
     """A round that waited in the source is offered anew in the fork, under the id it would have had there."""
-    async with open_runtime(model=finishing(1), store=store, plugins=PLUGINS) as rt:
+    async with open_runtime(model=finishing(1), store=store) as rt:
         s = await rt.create("s")
         await s.command("/goal win")
         await s.wait_idle()
@@ -85,7 +84,7 @@ async def test_a_fork_takes_the_same_round_again(store):
 
 async def test_only_a_goal_that_goes_on_keeps_its_session_in_memory(store):
     """Armed it stays, though it rests; paused it leaves, and comes back to be resumed."""
-    async with open_runtime(QUICK, model=finishing(), store=store, plugins=PLUGINS) as rt:
+    async with open_runtime(QUICK, model=finishing(), store=store) as rt:
         s, other = await rt.create("s"), await rt.create("other")
         await s.set_mode("plan")
         await s.command("/goal win")
@@ -105,11 +104,11 @@ async def test_only_a_goal_that_goes_on_keeps_its_session_in_memory(store):
 async def test_a_new_runtime_goes_on_only_when_asked(tmp_path):
     """After a restart an active goal waits: opening and speaking begin no round, a resume does."""
     url = f"sqlite:///{tmp_path / 'x.db'}"
-    async with open_runtime(model=finishing(), store=url, plugins=PLUGINS) as rt:
+    async with open_runtime(model=finishing(), store=url) as rt:
         s = await rt.create("s")
         await s.set_mode("plan")
         await s.command("/goal win")
-    async with open_runtime(model=finishing(), store=url, plugins=PLUGINS) as rt:
+    async with open_runtime(model=finishing(), store=url) as rt:
         s = await rt.open("s")
         await s.set_mode("default")
         await s.run("hi")
@@ -119,3 +118,12 @@ async def test_a_new_runtime_goes_on_only_when_asked(tmp_path):
         await s.wait_idle()
         assert ["create", "resume", "complete"] == done(rt, "s")
         assert "reported" == [event.last_message for event in events(rt, "s") if hasattr(event, "last_message")][-1]
+
+
+async def test_the_number_of_rounds_is_configured():
+    """A goal that names no number of rounds has the configured one."""
+    config = config_of({"plugins": {"goal": {"rounds_max": 3}}})
+    async with open_runtime(config, model=finishing()) as rt:
+        s = await rt.create("s")
+        assert Told("Goal goal-1, active; 0 of 3 rounds: win") == await s.command("/goal win")
+        await s.wait_idle()

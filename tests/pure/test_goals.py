@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from callboard.actors.errors import UsageError
 from callboard.actors.events import MessageQueued, MessagesClaimed, ModelSaid, TurnStarted, Usage
 from callboard.actors.facts import Goal, GoalChanged, GoalOperation, GoalPhase
+from callboard.plugins.goal import goal_plugin
 from callboard.plugins.goalbook import FROM, GOAL, GoalBook, InTurn, round_id
 from callboard.plugins.goals import (
     BLOCKED_ROUNDS_MIN,
@@ -100,9 +102,15 @@ def test_values_that_no_goal_has(wanted, expected):
 
 def test_an_objective_is_kept_as_it_can_be_written():
     """Half characters are replaced, blanks around it are not kept, and the rest is."""
-    found = changed(create(GOAL.zero, Wanted("  a\udc80b\x00\nc "), 5))
-    assert found.goal.objective.startswith("a")
-    assert found.goal.objective.encode()
+    found = changed(create(GOAL.zero, Wanted("  a\udc80b\nc "), 5))
+    assert "a\ufffdb\nc" == found.goal.objective
+
+
+@pytest.mark.parametrize("rounds_max", [0, -1, 10_001, True, 1.5, "5", None])
+def test_a_plugin_with_other_rounds_is_a_mistake(rounds_max):
+    """The number of rounds is checked when the plugin is made."""
+    with pytest.raises(UsageError, match="goal_plugin takes rounds_max from 1 to 10,000"):
+        goal_plugin(rounds_max)
 
 
 LONG = "x" * (REASON_MAX_CHARS + 1)

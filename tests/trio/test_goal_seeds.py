@@ -1,11 +1,14 @@
 """Goals under seeds: whatever people and model do, in whatever order, the log is whole and the session rests."""
 
 import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import trio
 
 from callboard.actors.books import QUEUE, TURN
-from callboard.actors.events import Call, MessageQueued, StepStarted, TurnEnded, TurnStarted
+from callboard.actors.events import Call, Event, MessageQueued, StepStarted, TurnEnded, TurnStarted
 from callboard.actors.facts import GoalChanged
 from callboard.actors.messages import SetMode
 from callboard.actors.model import Prompt, Reply
@@ -44,6 +47,10 @@ async def _reply(prompt: Prompt) -> Reply:
     return Reply(calls=[random.choice(choices)]) if random.random() < 0.6 else Reply("talk")
 
 
+def _set_mode(active: bool, reply: Callable[[Any], None]) -> SetMode:
+    return SetMode(active, reply=reply)
+
+
 async def _person(session: LabSession) -> None:
     """Somebody who says and stops things at any moment."""
     for _ in range(8):
@@ -57,7 +64,7 @@ async def _person(session: LabSession) -> None:
                 await session.interrupt()
             case 3:
                 planning = random.random() < 0.5
-                await session.ask(lambda reply, on=planning: SetMode(on, reply=reply))
+                await session.ask(partial(_set_mode, planning))
             case 4:
                 await session.replace("this instead")
             case _:
@@ -71,8 +78,10 @@ async def story() -> None:
         async with trio.open_nursery() as people:
             people.start_soon(_person, session)
             people.start_soon(_person, session)
-        await session.ask(lambda reply: SetMode(active=False, reply=reply))
         with trio.fail_after(1_000):
+            await session.wait_idle()
+            for planning in (True, False):  # in two steps, because a choice that waits for the next step is no news
+                await session.ask(partial(_set_mode, planning))
             await session.wait_idle()
         events = lab.records()
         check_log(events)
@@ -90,7 +99,7 @@ async def story() -> None:
         assert all(event.goal.id.startswith("goal-") for event in of_kind(events, GoalChanged))
 
 
-def _folded(events: list[object]) -> GoalBook:
+def _folded(events: Sequence[Event]) -> GoalBook:
     state = GOAL.zero
     for event in events:
         state = GOAL.apply(state, event)
