@@ -1,7 +1,6 @@
 """Prompting: puts what the sessions of a run ask to whoever sits at the terminal, or writes into the pipe."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol, Self, TypeAlias
@@ -25,7 +24,6 @@ from callboard.runtime.handle import SessionHandle
 from callboard.runtime.reading import Item
 
 SETTLED = "that was answered elsewhere, or is over"
-STALLED_S = 1.0  # before an answer that the store could not take is given again
 LOGGER = logging.getLogger("callboard")
 
 Key: TypeAlias = tuple[str, str]  # a session's id, and that of what it asked
@@ -142,11 +140,9 @@ class Prompting:
         while self._open and not self._left:
             await self._change()
 
-    async def _change(self, within_s: float | None = None) -> None:
+    async def _change(self) -> None:
         self._changed.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._changed.wait()
+        await self._changed.wait()
 
     # -- one after the other -----------------------------------------------------------------------------------------
 
@@ -208,22 +204,21 @@ class Prompting:
 
     async def _settle(self, key: Key, asked: Asked, line: str) -> bool:
         """Answer; whether it is to be asked again."""
-        while key in self._open and (session := self._session(key)) is not None:
-            try:
-                if isinstance(asked, QuestionAsked):
-                    answer = await session.answer(asked.id, *answer_in(asked, line))
-                else:
-                    answer = await session.approve(asked.id, *decision_in(line))
-            except CallboardError as error:
-                self._say(str(error))
-                return isinstance(error, UsageError)
-            if not isinstance(answer, Refused) or answer.reason == "not_pending":
-                return False
-            self._say(answer.detail)
-            if answer.reason != "store_stalled":
-                return True
-            await self._change(STALLED_S)
-        return False
+        session = self._session(key)
+        if session is None or key not in self._open:
+            return False
+        try:
+            if isinstance(asked, QuestionAsked):
+                answer = await session.answer(asked.id, *answer_in(asked, line))
+            else:
+                answer = await session.approve(asked.id, *decision_in(line))
+        except CallboardError as error:
+            self._say(str(error))
+            return isinstance(error, UsageError)
+        if not isinstance(answer, Refused) or answer.reason == "not_pending":
+            return False
+        self._say(answer.detail)
+        return True
 
     def _say(self, text: str) -> None:
         self._board.lines(paragraphs(text, self._board.width, "red", "  "))

@@ -101,6 +101,19 @@ def test_questions_in_a_terminal(tmp_path):
         assert '"wall":{"answers":["blue"]},"door":{"answers":["a green one"]}' in run.shown.replace("\r\n", "")
 
 
+def test_what_was_typed_too_early_answers_nothing(tmp_path):
+    """A line that was typed before a question was shown is no answer to it."""
+    with terminal(tmp_path, "ask") as run:
+        run.wait_for("> ")
+        run.type("1\n2\n")
+        run.wait_for(DOOR)
+        time.sleep(0.3)
+        assert run.command.poll() is None
+        run.type("1\n")
+        assert 0 == run.end()
+        assert '"wall":{"answers":["red"]},"door":{"answers":["red"]}' in run.shown.replace("\r\n", "")
+
+
 def test_the_end_that_is_typed_dismisses_one_question(tmp_path):
     """Ctrl-D leaves this question unanswered, and the next one is asked all the same."""
     with terminal(tmp_path, "ask") as run:
