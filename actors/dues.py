@@ -15,19 +15,31 @@ from callboard.actors.view import CallView, Scene
 class Dues:
     """The alarms of one session; asks the runtime's alarm for the earliest of them."""
 
-    __slots__ = ("_alarms", "_armed_ms", "_rang", "_scene")
+    __slots__ = ("_alarms", "_armed_ms", "_rang", "_scene", "_states")
 
     def __init__(self, scene: Scene, alarms: tuple[Alarm, ...]) -> None:
         self._scene, self._alarms = scene, alarms
         self._armed_ms: int | None = None
         self._rang = False
+        self._states: tuple[object, ...] = (scene,) * len(alarms)  # what the alarms looked at last; no state is a scene
 
     def rang(self) -> None:
         """The runtime's alarm is used up: `fire` asks for the next one, also when the clock was set back since."""
         self._rang = True
 
     def arm(self) -> None:
-        """Be woken at the next due time; called after each append, so it tells the runtime only of a change."""
+        """Be woken at the next due time; called after each append, most of which are about something else."""
+        log = self._scene.log
+        for alarm, state in zip(self._alarms, self._states, strict=True):
+            if log[alarm.projection] is not state:
+                break
+        else:
+            return
+        self._states = tuple(log[alarm.projection] for alarm in self._alarms)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Tell the runtime of a change, and only of that."""
         due_ms = self._next_ms()
         if due_ms != self._armed_ms:
             self._armed_ms = due_ms
@@ -53,7 +65,7 @@ class Dues:
             return fired
         if rang:
             self._armed_ms = None
-        self.arm()
+        self._arm()
         return fired
 
     def _next_ms(self) -> int | None:

@@ -42,6 +42,11 @@ checked. Keep the plan out of todo lists and checklists.
 - When the plan is whole, call exit_plan_mode with all of it, as the only call of your message and its end. What was \
 agreed in conversation is no approval.\
 """
+SECTION_BELOW = """\
+# Plan mode
+The agent that started you, or one above it, is in Plan mode: you look and report, and change nothing: no file, no \
+setting, no system, nothing that others see. Where your task asks for a change, answer with how it is to be made.\
+"""
 SWITCHED_ON = (
     "The user switched Plan mode on. From here on look and plan, and change nothing, until a plan was approved or the "
     "user switches it off."
@@ -69,7 +74,6 @@ NO_USER = "a subagent has no user to ask: give the plan to the agent that starte
 KEEP_PLANNING = "The user did not approve the plan and wants you to keep planning. Plan mode stays on."
 FEEDBACK = "{head} They said:\n\n{text}\n\nWork that into the plan, then present the whole plan again."
 DISMISSED = "The user closed the review without an answer. Plan mode stays on: stop here and wait for the user."
-TAKEN_BACK = "the review was taken back before the user answered: Plan mode stays on."
 GATED = (
     "plan_mode: {name} can change things, and while Plan mode is on here or in an agent above, only tools that change "
     "nothing may run (gate = hard). Look, plan, and have the plan approved first."
@@ -210,9 +214,7 @@ def _tool(execution: Execution) -> Tool:
         )
         if consents(answer):
             return Concluded({"approved": True, "execution": execution})
-        if answer.ending == "cancelled":
-            return Failed(TAKEN_BACK)
-        return Failed(DISMISSED if answer.ending == "dismissed" else not_approved(answer))
+        return Failed(not_approved(answer) if answer.ending == "answered" else DISMISSED)
 
     return exit_plan_mode
 
@@ -231,6 +233,13 @@ async def tell_mode(view: View, messages: tuple[Message, ...]) -> Enter:
 async def gate_hard(view: View, call: ToolCall, tool: Tool) -> str | None:
     """Why a call may not run: it can change things, and this session or one above it is planning."""
     return GATED.format(name=call.name) if tool.mutates and view.planning else None
+
+
+def section_of(view: View, policy: str) -> str | None:
+    """What holds for the next step: in this session's own Plan mode, or in that of one above it."""
+    if view[MODE].target:
+        return policy
+    return SECTION_BELOW if view.depth > 0 and view.planning else None
 
 
 def reads(view: View) -> Proposals | None:
@@ -271,7 +280,7 @@ def plan_mode_plugin(
         tools=(_tool(execution),),
         before_step=tell_mode,
         alarms=(Alarm(HANDOVERS, next_ms, hand_over),),
-        prompt_section=lambda view: policy if view[MODE].target else None,
+        prompt_section=lambda view: section_of(view, policy),
         commands=(Command("implement", implement, hidden=True),),
         guard=gate_hard if gate == "hard" else None,
         answered=lambda view, asked, answer: _answered(view, asked, answer, execution),

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from callboard.actors.asked import PERMISSIONS
 from callboard.actors.books import OPENED, PARKED, QUEUE
 from callboard.actors.errors import LogError, UsageError
 from callboard.actors.events import SessionOpened
-from callboard.actors.messages import HandedOver, Refused, ResumeQueue, Submit
+from callboard.actors.messages import HandedOver, Refused, ResumeQueue, Submit, UseCommand
 from callboard.plugins.handovers import message_id, session_of
 from callboard.runtime.registry import Registry
 from callboard.runtime.waiting import Pending
@@ -58,7 +59,7 @@ class HandOvers:
         def over(outcome: Any) -> None:
             self._under_way.discard(key)
             if outcome.error is not None:
-                LOGGER.error("session %s: plan %r is not handed over yet: %s", source, plan, outcome.error)
+                LOGGER.warning("session %s: plan %r is not handed over yet: %s", source, plan, outcome.error)
 
         self._spawn(partial(self._carry, source, plan, text), over, name=f"hand-over of {source}")
 
@@ -71,6 +72,7 @@ class HandOvers:
             LOGGER.error("session %s carries plan %r out itself: %s", source, plan, error)  # noqa: TRY400 - no bug of ours
             await self._told(source, partial(HandedOver, plan, ""))
             return
+        await self._permit(source, target, plan)
         await self._told(target, partial(Submit, text, message_id(plan), "plan"))
         log, _ = registry.log(target)
         if log[PARKED] and any(message.id == message_id(plan) for message in log[QUEUE]):
@@ -91,10 +93,19 @@ class HandOvers:
         opening = SessionOpened(root=target, system=opened.system, model=opened.model, title=title)
         await self._sessions.create(target, opening, chosen=True)
 
+    async def _permit(self, source: str, target: str, plan: str) -> None:
+        """(Trio) Which calls need an approval there is what it is here, where anybody said so: before any call."""
+        log, _ = self._sessions.registry.log(source)
+        opened = log[OPENED]
+        above = [] if opened is None or opened.parent is None else self._sessions.registry.above(source)
+        policy = next((one[PERMISSIONS].policy for one in (log, *above) if one[PERMISSIONS].policy is not None), None)
+        if policy is not None:
+            await self._told(target, partial(UseCommand, "approvals", policy, f"policy:{plan}"))
+
     async def _told(self, session_id: str, letter: Callable[..., Any]) -> None:
         """(Trio) Tell a session something, and return once that is durable."""
         pending = Pending()
         self._sessions.registry.tell(session_id, letter(reply=pending.reply))
         answer = await pending.get()
-        if isinstance(answer, Refused):
+        if isinstance(answer, Refused) and answer.reason != "unsupported":  # without approvals none is asked for
             raise LogError(f"session {session_id!r} refused it: {answer.reason}: {answer.detail}")

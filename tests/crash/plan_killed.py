@@ -3,6 +3,9 @@
 import asyncio
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from callboard.actors import Call, Prompt, Reply
 from callboard.actors.asked import QUESTIONS
@@ -26,6 +29,11 @@ def play(prompt: Prompt) -> Reply:
     return Reply("done")
 
 
+def answer(question: str, reply: Callable[[Any], None]) -> AnswerQuestion:
+    """The approval of a plan."""
+    return AnswerQuestion(question, ("Approve",), reply=reply)
+
+
 async def main(url: str) -> None:
     """Plan after plan, for ever."""
     async with open_runtime(CONFIG, model=ScriptedModel(play), store=url) as rt:
@@ -35,8 +43,7 @@ async def main(url: str) -> None:
             await s.submit("plan it")
             while not (asked := rt.actor(s.id).log[QUESTIONS]):
                 await asyncio.sleep(0)
-            question = asked[0].id
-            await s._ask(lambda reply, question=question: AnswerQuestion(question, ("Approve",), reply=reply))
+            await s._ask(partial(answer, asked[0].id))
             say(f"approved {s.id}")
 
 

@@ -21,7 +21,7 @@ from callboard.actors import (
 from callboard.actors.asked import QUESTIONS
 from callboard.actors.books import QUEUE, TURN
 from callboard.actors.errors import ConfigError, LogError
-from callboard.actors.facts import PlanApproved, PlanHandedOver
+from callboard.actors.facts import ApprovalPolicySet, PlanApproved, PlanHandedOver
 from callboard.actors.messages import AnswerQuestion, ModeAnswer, Submit, Told
 from callboard.actors.testing import ScriptedModel
 from callboard.plugins import CODE, DEFAULT, MACHINE
@@ -30,6 +30,7 @@ from callboard.plugins.plan_mode import GATED, SECTION, STATED
 from callboard.runtime import open_runtime
 from callboard.runtime.config import config_of
 from callboard.runtime.handover import HandOvers
+from callboard.runtime.lines import parse
 
 from .hosted import events, until
 from .parents import Parent, of, spawn, wait
@@ -101,9 +102,22 @@ async def test_plan_lines():
         assert isinstance(long, Accepted)
 
 
+async def test_a_message_is_not_said_without_its_mode():
+    """Where the switch is refused, `/plan MESSAGE` says nothing."""
+
+    class Stalled:
+        async def set_mode(self, mode: str, *, id: str | None = None) -> Refused:
+            return Refused("store_stalled")
+
+    verbs: Any = Stalled()
+    assert Refused("store_stalled") == await parse("/plan go").do(verbs)
+
+
 async def test_a_plan_begins_a_new_session():
     """It has the instructions of the old one and the plan as its first message; each knows its part, and no more."""
     async with open_runtime(CLEAR, model=ScriptedModel(play)) as rt:
+        begin = rt._ground.stage.hand_over
+        rt._ground.stage.hand_over = lambda *plan: (begin(*plan), begin(*plan))[0]  # asked for again meanwhile
         s = await presented(rt, system="You are X.", title="Work")
         await approve(s)
         await until(lambda: any(isinstance(event, PlanHandedOver) for event in events(rt, "s")))
@@ -116,6 +130,22 @@ async def test_a_plan_begins_a_new_session():
         assert ("completed", f"re: {FRESH}") == (ended.reason, ended.last_message)
         assert [PlanHandedOver(ID, NEW)] == [e for e in events(rt, "s") if isinstance(e, PlanHandedOver)]
         assert {"active": False, "pending": None} == s.state()["plan_mode"]
+
+
+async def test_a_new_session_asks_for_approvals_as_the_old_one_did():
+    """What held before Plan mode holds there from before its first message; what was said in Plan mode does not."""
+    async with open_runtime(CLEAR, model=ScriptedModel(play)) as rt:
+        s = await rt.create("s")
+        await s.command("/approvals ask")
+        await s.set_mode("plan")
+        await s.command("/approvals never")
+        await s.submit("plan it")
+        await until(lambda: rt.actor("s").log[QUESTIONS])
+        await approve(s)
+        await until(lambda: any(isinstance(event, PlanHandedOver) for event in events(rt, "s")))
+        kinds = [type(event) for event in events(rt, NEW)]
+        assert ["ask"] == [event.policy for event in events(rt, NEW) if isinstance(event, ApprovalPolicySet)]
+        assert kinds.index(ApprovalPolicySet) < kinds.index(MessageQueued)
 
 
 async def cut_after(url: str, what: str) -> None:

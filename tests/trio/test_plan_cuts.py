@@ -100,7 +100,7 @@ async def test_a_cut_between_any_two_writes(execution):
             check_whole(lab, session, execution)
 
 
-def check_whole(lab: Lab, session: LabSession, execution: str) -> None:
+def check_whole(lab: Lab, session: LabSession, execution: Any) -> None:
     """Approved once, carried out once, out of Plan mode, and nothing left over."""
     events = lab.records()
     assert [PlanApproved(ID, execution, PLAN)] == of_kind(events, PlanApproved)

@@ -20,6 +20,7 @@ from callboard.plugins.plan_mode import (
     GATED,
     PLAN_MODE_PLUGIN,
     SECTION,
+    SECTION_BELOW,
     STATED,
     SWITCHED_OFF,
     SWITCHED_ON,
@@ -279,6 +280,20 @@ async def test_the_hard_gate_holds_below_a_session_that_plans():
         await child.run("three")
         texts = [event.text for event in of_kind(lab.records("p.c"), ToolReturned)]
         assert ["written", GATED_WRITE, "written"] == texts
+
+
+async def test_a_child_of_a_session_that_plans_reads_so():
+    """With a soft gate, too, an agent below is told to change nothing; it has no mode of its own to leave."""
+    model = ScriptedModel()
+    async with open_lab(model, plugins=[PLAN_MODE_PLUGIN]) as lab:
+        parent = await lab.session("p")
+        child = await lab.session("p.c", parent="p", depth=1, path="/root/c")
+        lab.stage.above = lambda session: [parent.log] if session == "p.c" else []
+        for active in (False, True, False):
+            await set_mode(parent, active=active)
+            await child.run("go")
+        assert ["", SECTION_BELOW, ""] == [prompt.system for prompt in model.prompts]
+        assert [[], [], []] == notices(model)
 
 
 async def test_the_users_own_command_is_not_gated():
