@@ -11,6 +11,7 @@ Read in this order:
 labels      closed label sets
 families    the metrics of one registry, and how many series they can make
 collector   levels, asked for at scrape time
+plugged     what the events of plugins count: plan mode, questions, approvals, reminders, goals
 recorder    event type -> what it counts
 render      registry -> cached text, piece by piece
 serve       the text at /metrics, in threads of its own

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate, product
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry, Gauge, Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -22,6 +22,7 @@ FOLDED_CHARS_MAX = 128
 M = TypeVar("M")
 TurnId: TypeAlias = tuple[str, int | None]  # the session, and the number of its turn; outside of turns None
 NOWHERE: TurnId = ("", None)
+Counting: TypeAlias = Callable[[Any, TurnId], None]  # what one kind of event counts
 Bucket: TypeAlias = tuple[str, float] | tuple[str, float, Exemplar]
 
 

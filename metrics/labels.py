@@ -7,7 +7,7 @@ from typing import TypeAlias, get_args
 import attrs
 
 from callboard.actors.events import Cause, Ending, Outcome, Receipt, TurnKind, TurnReason
-from callboard.actors.facts import ChildStatus
+from callboard.actors.facts import AnswerEnding, ChildStatus, Decision, GoalOperation
 
 OTHER = "other"
 
@@ -73,5 +73,10 @@ RESULT = closed("result", RESULTS)
 TOKEN_TYPE = closed("token_type", TOKEN_TYPES)
 STORE_ERROR = closed("kind", ("retrying", "failed"))
 LOOP = closed("loop", ("asyncio", "trio"))
+ANSWER = closed("ending", get_args(AnswerEnding))
+APPROVAL = closed("decision", get_args(Decision))
+REMINDER = closed("result", ("set", "deleted", "fired"))
+GOAL_OPERATION = closed("operation", get_args(GoalOperation))
+ROUND = closed("result", ("failed", *get_args(TurnReason), *get_args(Cause)))
 HOOK_STATUS = closed("status", ("ok", "blocked", "rewrote", "context", "continued", "failed"))
 PHASE = closed("phase", PHASES)

@@ -1,7 +1,7 @@
 """Event type -> what it counts. No other code of ours counts anything."""
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import attrs
@@ -37,11 +37,11 @@ from callboard.actors.notices import (
 )
 from callboard.metrics import labels as of
 from callboard.metrics.collector import LEVELS_SERIES_MAX
-from callboard.metrics.families import NOWHERE, PREFIX, SERIES_MAX, Shelf, TurnId
+from callboard.metrics.families import PREFIX, SERIES_MAX, Counting, Shelf, TurnId
 from callboard.metrics.labels import OTHER, External, by_prefix, closed, tool_label
+from callboard.metrics.plugged import Clock, goals, plan_mode, questions, reminders
 
 KNOWN_EVENTS: tuple[type[Event], ...] = (*CORE_EVENTS, *PLUGIN_EVENTS)
-Counting: TypeAlias = Callable[[Any, TurnId], None]
 Noticing: TypeAlias = Callable[[Any], None]
 
 # Upper bounds of histograms. In seconds unless the name says otherwise; the last, infinite bucket goes without saying.
@@ -106,8 +106,8 @@ class Recorder:
 
     `known_tools` are the names of the tools that ship or that the host application adds; `external(name)` says `mcp` or
     `dynamic` of others, and what is neither is `other`. `hooks` are the configured hooks' names; others are `other`.
-    Names that are not plain (see `labels.NAME_PATTERN`) count as `other` too. Raises `UsageError` when the registry
-    already has metrics of a runtime.
+    Names that are not plain (see `labels.NAME_PATTERN`) count as `other` too. `now_s` only goes forward; without it no
+    time in Plan mode is observed. Raises `UsageError` when the registry already has metrics of a runtime.
     """
 
     def __init__(
@@ -116,16 +116,22 @@ class Recorder:
         known_tools: Iterable[str],
         hooks: Iterable[str] = (),
         external: External = by_prefix,
+        now_s: Clock | None = None,
     ) -> None:
         shelf = Shelf()
-        counts: Mapping[type[Event], Counting] = {
+        counts: dict[type[Event], Counting] = {
             **_control_calls(shelf),
             **_tool_calls(shelf, tool_label(known_tools, external)),
             **_turns(shelf),
+            **questions(shelf),
+            **reminders(shelf),
+            **plan_mode(shelf, now_s),
             **_steps(shelf),
             **_models(shelf),
             **_children(shelf),
         }
+        for event, count in goals(shelf).items():
+            counts[event] = _both(counts.get(event), count)
         self._other = _Kind(OTHER, None)
         self._events = {event: _Kind(kind_of(event.__name__), counts.get(event)) for event in KNOWN_EVENTS}
         shelf.add(_Kinds((*self._events.values(), self._other)), series_max=len(self._events) + 1)
@@ -144,13 +150,26 @@ class Recorder:
         kind = self._events.get(type(event), self._other)
         kind.seen += 1
         if kind.count is not None:
-            kind.count(event, (session, turn) if turn is not None else NOWHERE)
+            kind.count(event, (session, turn))
 
     def notice(self, notice: Notice) -> None:
         """Count a notice."""
         count = self._notices.get(type(notice))
         if count is not None:
             count(notice)
+
+
+def _both(first: Counting | None, second: Counting) -> Counting:
+    """An event that counts in two places."""
+    if first is None:
+        return second
+    counts = first
+
+    def both(event: Any, turn: TurnId) -> None:
+        counts(event, turn)
+        second(event, turn)
+
+    return both
 
 
 def _control_calls(shelf: Shelf) -> dict[type[Event], Counting]:

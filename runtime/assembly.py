@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import attrs
@@ -14,6 +14,7 @@ from callboard.actors.errors import UsageError
 from callboard.actors.events import Event
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.plugin import Hook, Plugin, check_plugins
+from callboard.actors.results import describe
 from callboard.actors.stage import Limits
 from callboard.actors.tool import Tool
 from callboard.plugins import ASK_PLUGIN, CODE, DEFAULT, GOAL_PLUGIN, PLAN_MODE_PLUGIN, PLAN_PLUGIN, TODO_PLUGIN
@@ -31,6 +32,14 @@ from callboard.runtime.spawn import TreeLimits
 
 LOGGER = logging.getLogger("callboard")
 GROUP = "callboard.plugins"
+BROKEN_PLUGIN = (
+    "the plugin {name!r:.80} of the installed package {package!r:.80} cannot be loaded ({error:.300}): "
+    "repair the package or uninstall it."
+)
+NO_PLUGIN = (
+    "the plugin {name!r:.80} of the installed package {package!r:.80} must be a Plugin value, "
+    "and {value!r:.80} is {found!r:.80}: repair the package or uninstall it."
+)
 
 
 @attrs.frozen
@@ -100,10 +109,17 @@ def _configured(config: RuntimeConfig, plugins: Sequence[Plugin]) -> tuple[Plugi
     return tuple(next((ours for given, ours in shipped if given is one), one) for one in plugins)
 
 
-def _registered(point: Any) -> Plugin:
-    plugin = point.load()
+def _registered(point: EntryPoint) -> Plugin:
+    """What an installed package registers; `UsageError` names the package when that is no plugin, or breaks."""
+    package = point.module.partition(".")[0] if point.dist is None else point.dist.name
+    try:
+        plugin = point.load()
+    except Exception as error:
+        said = describe(error)
+        said = said if said.isprintable() else ascii(said)
+        raise UsageError(BROKEN_PLUGIN.format(name=point.name, package=package, error=said)) from error
     if not isinstance(plugin, Plugin):
-        raise UsageError(f"entry point {point.name!r} in {GROUP} must be a Plugin value, got {type(plugin).__name__}.")
+        raise UsageError(NO_PLUGIN.format(name=point.name, package=package, value=point.value, found=plugin))
     return plugin
 
 

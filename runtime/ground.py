@@ -93,7 +93,7 @@ class Ground:
         """Metrics go to the registry, which keeps them after the end so that they can still be read."""
         parts = self._parts
         hooks = [hook.name for hook in parts.assembly.hooks]
-        self._recorder = Recorder(parts.registry, tuple(parts.assembly.tools), hooks)
+        self._recorder = Recorder(parts.registry, tuple(parts.assembly.tools), hooks, now_s=steady_s)
         Collector(parts.registry, self._snapshot)
         self.exposition = Exposition(parts.registry, steady_s)
         for tool in parts.assembly.skipped:

@@ -13,6 +13,7 @@ SAYS = {
     "interrupt.py": ("Interrupting(turn=1)", "turn 1 aborted by interrupted", "stubborn: abandoned", "What else?"),
     "subagents.py": ("ants completed: ants done", "wasps completed: wasps done", "All three are back."),
     "durable.py": ("completed: buy flour\npending: bake\nBaking now.\n",),
+    "own_plugin.py": ("('Bees dislike smoke.',)\nKeep in mind: Bees dislike smoke.\n",),
     "metrics.py": ('{outcome="completed",tool="update_plan"} 1.0', '{outcome="failed",tool="todo_write"} 1.0'),
 }
 

@@ -54,6 +54,7 @@ TABLES = Tables(
         "actors/host.py:Host._run": "the host of a tool call: what a tool raises must not reach the runtime's nursery",
         "actors/pit.py:Pit.run": "the same for what trio raises after the tool's task ended",
         "actors/host.py:Beside.run": "the same for a task that a plugin starts beside the session",
+        "runtime/assembly.py:_registered": "a foreign package may raise anything while it is imported; raised again",
         "plugins/runner.py:run": "a model's code: what it raises is told, and is its exit code",
         "plugins/runner.py:tell": "an error of that code may not be printable, or find no memory to be printed",
         "plugins/code.py:Run._start": "the folder goes whatever kept its program from starting; raised again",

@@ -29,8 +29,9 @@ from callboard.runtime.doors.picture import Picture
 from callboard.runtime.doors.program import DONE_CODE, FAILED_CODE, Program
 from callboard.runtime.doors.project import make_project
 from callboard.runtime.doors.screen import Screen
-from callboard.runtime.doors.story import Story, paragraphs, receipt_lines, seconds_text
+from callboard.runtime.doors.story import Story, receipt_lines
 from callboard.runtime.doors.tally import Tally
+from callboard.runtime.doors.wording import paragraphs, seconds_text
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.reading import Item
 from callboard.runtime.waiting import in_thread

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from callboard.runtime.doors.board import MARGIN_MAX, plan_lines, todo_lines, visible
 from callboard.runtime.doors.picture import Agent, Picture
-from callboard.runtime.doors.story import seconds_text
+from callboard.runtime.doors.wording import one_line, seconds_text
 
 FRAME_MS = 100  # of a spinner
 WIDE_CELLS_MIN = 76  # from here on two columns fit
@@ -22,6 +22,8 @@ ENDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"completed": ("✔", "green"), "failed": ("✗", "red"), "interrupted": ("■", "yellow")}
 )
 RESTS = ("·", "dim")
+PHASES: Mapping[str, str] = MappingProxyType({"active": "cyan", "blocked": "bold yellow", "complete": "green"})
+WAITS = "waits for your answer"
 
 
 def foot(picture: Picture, now_ms: int, width: int, height: int, spinner: str) -> RenderableType:
@@ -43,10 +45,30 @@ def foot(picture: Picture, now_ms: int, width: int, height: int, spinner: str) -
             lines.append(_fit(Text(f"    {agent.last_line}", "dim"), width))
     if len(working) > AGENTS_MAX:
         lines.append(Text(f"  and {len(working) - AGENTS_MAX} more agents", "dim"))
+    doing = "" if lines or root.waits or not root.working else f"{turning} thinking  "
+    lines += _goal_lines(root, width)
+    if root.waits:
+        lines.append(_fit(Text(WAITS, "bold yellow"), width))
     if root.working:
-        doing = "" if lines else f"{turning} thinking  "
-        lines.append(_fit(Text(f"{doing}{_plan_text(root)}Ctrl-C interrupts", "dim"), width))
+        mode = f"{mode}  " if (mode := _mode_text(root)) else ""
+        lines.append(_fit(Text(f"{doing}{mode}{_plan_text(root)}Ctrl-C interrupts", "dim"), width))
     return Group(*lines[-max(1, height - 1) :])
+
+
+def _mode_text(root: Agent) -> str:
+    """Plan mode as it is, and as it will be from the next step."""
+    mode = root.mode
+    if mode.target == mode.active:
+        return "plan mode" if mode.active else ""
+    return "plan mode soon" if mode.target else "plan mode, off soon"
+
+
+def _goal_lines(root: Agent, width: int) -> list[Text]:
+    """The goal with its phase, in one line; none without a goal."""
+    if root.goal is None:
+        return []
+    head = (f"goal ({root.goal.phase}): ", PHASES.get(root.goal.phase, "dim"))
+    return [_fit(Text.assemble(head, one_line(root.goal.objective)), width)]
 
 
 def _plan_text(root: Agent) -> str:
@@ -61,7 +83,7 @@ def dashboard(picture: Picture, now_ms: int, width: int, height: int, spinner: s
     wide = width >= WIDE_CELLS_MIN
     left_cells = (width - 1) // 2 if wide else width
     right_cells = width - 1 - left_cells if wide else width
-    left = _root_lines(picture.root, left_cells - EDGES_MAX, colour=colour)
+    left = root_lines(picture.root, left_cells - EDGES_MAX, colour=colour)
     right = _agent_lines(picture, now_ms, right_cells - EDGES_MAX, spinner)
     if not wide:
         right = right[: max(1, height - 2 * BORDERS_MAX - 1)]
@@ -78,10 +100,16 @@ def _panel(title: str, lines: list[Text], width: int, rows: int | None = None) -
     return Panel(Group(*lines), title=title, title_align="left", border_style="dim", width=width, height=height)
 
 
-def _root_lines(root: Agent, width: int, *, colour: bool) -> list[Text]:
-    lines = plan_lines(root.plan, width + MARGIN_MAX, colour)
+def root_lines(root: Agent, width: int, *, colour: bool) -> list[Text]:
+    """What the root is about: mode, goal, a question that waits; then its plan and its todos."""
+    mode = [_fit(Text(_mode_text(root), "cyan"), width)] if _mode_text(root) else []
+    heads = [*mode, *_goal_lines(root, width), *([_fit(Text(WAITS, "bold yellow"), width)] if root.waits else [])]
+    plan = plan_lines(root.plan, width + MARGIN_MAX, colour)
     todos = todo_lines(root.todos, width + MARGIN_MAX, colour)
-    return [*lines, *([Text("")] if lines and todos else []), *todos]
+    lines: list[Text] = []
+    for block in filter(None, (heads, plan, todos)):
+        lines += [Text(""), *block] if lines else block
+    return lines
 
 
 def _agent_lines(picture: Picture, now_ms: int, width: int, spinner: str) -> list[Text]:

@@ -19,7 +19,8 @@ from callboard.runtime.doors.board import visible
 from callboard.runtime.doors.output import Output
 from callboard.runtime.doors.program import DONE_CODE
 from callboard.runtime.doors.screen import Screen
-from callboard.runtime.doors.story import Story, one_line, seconds_text
+from callboard.runtime.doors.story import Story
+from callboard.runtime.doors.wording import one_line, seconds_text
 from callboard.runtime.stores import open_store
 from callboard.runtime.stores.sqlite import SqliteStore
 from callboard.runtime.stores.sqlite_read import Reading

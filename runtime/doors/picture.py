@@ -17,10 +17,24 @@ from callboard.actors.events import (
     TurnEnded,
     TurnStarted,
 )
-from callboard.actors.facts import ChildSpawned, PlanUpdated, Todo, TodosWritten
+from callboard.actors.facts import (
+    ApprovalAsked,
+    ApprovalDecided,
+    ChildSpawned,
+    Goal,
+    GoalChanged,
+    PlanModeRequested,
+    PlanModeSet,
+    PlanUpdated,
+    QuestionAnswered,
+    QuestionAsked,
+    Todo,
+    TodosWritten,
+)
+from callboard.actors.mode import MODE, Mode
 from callboard.actors.notices import Delta, ModelRetrying
 from callboard.plugins.plan import Plan
-from callboard.runtime.doors.story import call_text, one_line
+from callboard.runtime.doors.wording import call_text, one_line
 from callboard.runtime.reading import Item
 
 TAIL_MAX_CHARS = 2_000  # of text that is still growing
@@ -51,6 +65,9 @@ class Agent:
     said: str = ""  # the last text that was finished
     plan: Plan | None = None
     todos: tuple[Todo, ...] | None = None
+    mode: Mode = MODE.zero
+    goal: Goal | None = None
+    waits: set[str] = attrs.field(factory=set)  # ids of what the user is asked
 
     @property
     def working(self) -> bool:
@@ -102,7 +119,7 @@ class Picture:
         return agent
 
     def _grow(self, agent: Agent, delta: Delta) -> None:
-        if delta.part == "text":
+        if delta.part in ("text", "plan"):
             agent.saying = (agent.saying + delta.text)[-TAIL_MAX_CHARS:]
         elif delta.part == "output" and (delta.call is None or delta.call in agent.calls):
             agent.printing = (agent.printing + delta.text)[-TAIL_MAX_CHARS:]
@@ -140,6 +157,18 @@ class Picture:
     def _listed(self, agent: Agent, event: TodosWritten, at_ms: int) -> None:
         agent.todos = event.todos
 
+    def _mode(self, agent: Agent, event: PlanModeRequested | PlanModeSet, at_ms: int) -> None:
+        agent.mode = MODE.apply(agent.mode, event)
+
+    def _aimed(self, agent: Agent, event: GoalChanged, at_ms: int) -> None:
+        agent.goal = None if event.operation == "clear" else event.goal
+
+    def _asked(self, agent: Agent, event: QuestionAsked | ApprovalAsked, at_ms: int) -> None:
+        agent.waits.add(event.id)
+
+    def _settled(self, agent: Agent, event: QuestionAnswered | ApprovalDecided, at_ms: int) -> None:
+        agent.waits.discard(event.id)
+
     def _ended(self, agent: Agent, event: TurnEnded, at_ms: int) -> None:
         cut = event.reason in ("aborted", "interrupted")
         agent.state = "interrupted" if cut else "failed" if event.error is not None else event.reason
@@ -160,5 +189,12 @@ SHOW: Mapping[type[Event], Callable[[Picture, Agent, Any, int], None]] = Mapping
         PlanUpdated: Picture._planned,
         TodosWritten: Picture._listed,
         TurnEnded: Picture._ended,
+        PlanModeRequested: Picture._mode,
+        PlanModeSet: Picture._mode,
+        GoalChanged: Picture._aimed,
+        QuestionAsked: Picture._asked,
+        ApprovalAsked: Picture._asked,
+        QuestionAnswered: Picture._settled,
+        ApprovalDecided: Picture._settled,
     }
 )

@@ -18,8 +18,8 @@ from callboard.runtime.app import Runtime
 from callboard.runtime.doors.program import say_error
 from callboard.runtime.doors.prompts import Asked, answer_in, decision_in, lines_of
 from callboard.runtime.doors.screen import PIPE_CELLS_MAX
-from callboard.runtime.doors.story import paragraphs
 from callboard.runtime.doors.typed import Typed
+from callboard.runtime.doors.wording import paragraphs
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.reading import Item
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from callboard.actors.facts import ApprovalAsked, QuestionAsked
 from callboard.actors.messages import UserDecision
 from callboard.runtime.doors.board import TEXT_MAX_CHARS
-from callboard.runtime.doors.story import paragraphs
+from callboard.runtime.doors.wording import paragraphs
 
 Asked: TypeAlias = QuestionAsked | ApprovalAsked
 

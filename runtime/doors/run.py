@@ -12,7 +12,7 @@ from callboard.actors.books import TURN
 from callboard.actors.checks import check_submit
 from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallboardError, SessionNotFound, UsageError
-from callboard.actors.messages import Accepted, Interrupting, ModeAnswer, Refused
+from callboard.actors.messages import Accepted, Interrupting, ModeAnswer, Refused, Told
 from callboard.plugins import DEFAULT
 from callboard.plugins.files import FILES
 from callboard.plugins.shell import SHELL
@@ -31,6 +31,7 @@ from callboard.runtime.doors.screen import Screen
 from callboard.runtime.doors.story import Story
 from callboard.runtime.doors.tally import Tally, counted
 from callboard.runtime.doors.typed import Typed
+from callboard.runtime.doors.wording import paragraphs
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lines import mode_text, parse
 from callboard.runtime.models.replay import ReplayModel
@@ -201,6 +202,8 @@ class Run:
         if isinstance(answer, ModeAnswer):
             on, active = parse(task).text == "plan", session.state()["plan_mode"]["active"]
             self._screen.lines([mode_text(answer, on=on, active=active)] if not self._options.json else [])
+        if isinstance(answer, Told):
+            self._screen.lines(paragraphs(answer.text, self._screen.width, "", "") if not self._options.json else [])
         if isinstance(answer, Accepted) and answer.turn is not None:
             await session.wait(answer.turn)
         await session.wait_idle()
@@ -238,7 +241,7 @@ class Run:
     def _told(self, session: SessionHandle, tally: Tally) -> Callable[[Item], None]:
         """Lines for people, and what goes on at the foot of a terminal."""
         screen, picture, wall = self._screen, Picture(session.id), WallClock()
-        story = Story(session.id, lambda: screen.width, colour=screen.colour, starts=not screen.moves)
+        story = Story(session.id, lambda: screen.width, colour=screen.colour, starts=not screen.moves, asks=False)
         spinner = screen.spinner
         screen.start(lambda width, height: foot(picture, wall.now_ms(), width, height, spinner))
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from callboard.runtime.doors.output import Output
-from callboard.runtime.doors.story import paragraphs
+from callboard.runtime.doors.wording import paragraphs
 
 FRAME_S = 0.1
 PIPE_CELLS_MAX = 100  # a line's width where there is no terminal to ask

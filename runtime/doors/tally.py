@@ -7,7 +7,7 @@ import attrs
 from callboard.actors.envelope import Envelope
 from callboard.actors.events import Compacted, ControlCallEnded, ModelSaid, ToolReturned, TurnEnded, Usage
 from callboard.actors.facts import ChildSpawned
-from callboard.runtime.doors.story import seconds_text
+from callboard.runtime.doors.wording import seconds_text
 
 
 @attrs.define

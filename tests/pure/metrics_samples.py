@@ -1,6 +1,7 @@
 """What the tests of metrics share: a registry as plain numbers, and a flood of names nobody asked for."""
 
 import random
+from collections.abc import Callable
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -64,6 +65,19 @@ def hostile_name(rng: random.Random) -> str:
     return "".join(chr(rng.randrange(0x250)) for _ in range(rng.randrange(24)))
 
 
+def plugged(recorder: Recorder, session: str, word: Callable[..., Any]) -> None:
+    """Everything that the events of plugins count, in a session of any name."""
+    recorder.event(facts.QuestionAnswered("q", word(*get_args(facts.AnswerEnding))))
+    recorder.event(facts.ApprovalDecided("a", word(*get_args(facts.Decision))))
+    recorder.event(facts.ReminderFired("schedule-1", 1_000, None, 2_000), session, 1)
+    goal = facts.Goal("goal-1", 1, "ship it", "active", 256)
+    recorder.event(facts.GoalChanged(word(*get_args(facts.GoalOperation)), goal))
+    recorder.event(core.MessagesClaimed(("goal:goal-1:1:1",)), session, 1)
+    recorder.event(core.TurnEnded(1, word(*get_args(core.TurnReason)), word(*get_args(core.Cause))), session, 1)
+    for active in (True, False):
+        recorder.event(facts.PlanModeSet(active), session)
+
+
 def flood(recorder: Recorder, rng: random.Random, names: list[str]) -> None:
     """Give the recorder everything it counts by name, with a name of the list or any other for each label."""
 
@@ -92,6 +106,7 @@ def flood(recorder: Recorder, rng: random.Random, names: list[str]) -> None:
         recorder.event(core.ModelSaid("", provider=provider, usage=USAGE, truncated=rng.random() < 0.5))
         recorder.event(core.ModelFailed("", provider=provider, retryable=rng.random() < 0.5))
         recorder.event(facts.ChildEnded("c", word(*get_args(facts.ChildStatus)), ""))
+        plugged(recorder, name, word)
         recorder.event(Unknown(name, b""))
         recorder.notice(notices.HookRan(tool, word("ok", "failed", "blocked")))
         recorder.notice(notices.ChildRestarted("c", word("restart", "forget")))

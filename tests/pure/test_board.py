@@ -2,6 +2,7 @@
 
 import io
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -248,3 +249,51 @@ def test_no_line_is_too_wide_and_nothing_is_lost(texts, status, width):
     said = "".join("".join(line[2:].split()) for line in lines if line[:2] in ("✔ ", "□ ", "  "))
     tail = "(inprogress)" if status == "in_progress" else ""
     assert said == "".join("".join(visible(word) for word in text.split()) + tail for text in texts)
+
+
+MIXED = (
+    "Read the grammar",
+    "設計を読む。テスト",
+    "a\x1b[2Jb \u202eevil",
+    "see abcdefghijklmnopqrstuvwxyz now",
+    "ship 🚀🚀🚀 e\u0301",
+)
+
+
+@pytest.mark.parametrize("width", range(1, 121))
+@pytest.mark.parametrize(("status", "mark"), [("completed", "✔ "), ("pending", "□ ")])
+def test_steps_are_wrapped_at_every_width(width, status, mark):
+    """At each width a step fills `width - 4` cells with its mark, hangs by two, breaks only where it must."""
+    room = max(1, width - 4 - 2)  # of the text behind the mark, which has at least one cell
+    for text in MIXED:
+        lines = plain(plan_lines(steps(text, status=status), width, colour=False))
+        head = "".join("".join(line.split()) for line in lines if line[:2] not in (mark, "  "))
+        assert head == f"Plan({int(status == 'completed')}/1done)"
+        body = [line for line in lines if line[:2] in (mark, "  ")]
+        assert [mark, *["  "] * (len(body) - 1)] == [line[:2] for line in body]
+        said = [line[2:] for line in body]
+        assert all(cell_len(line) <= max(room, 2 if len(line) == 1 else room) for line in said)
+        assert "".join("".join(line.split()) for line in said) == "".join(map(visible, text.split()))
+        for line, after in pairwise(said):
+            word = after.split()[0]
+            assert word not in map(visible, text.split()) or cell_len(line) + 1 + cell_len(word) > room
+
+
+@pytest.mark.parametrize("width", range(1, 121))
+def test_the_explanation_is_wrapped_at_every_width(width):
+    """The explanation keeps to `width - 4` cells, at least one, and an empty plan says so within the same room."""
+    lines = plain(plan_lines(Plan("The parser comes first.", ()), width, colour=False))
+    room = max(1, width - 4)
+    said = "".join("".join(line.split()) for line in lines)
+    assert said == "Plan(0/0done)Theparsercomesfirst.(nostepsprovided)"
+    heading = next(n for n in range(1, len(lines) + 1) if "".join(lines[:n]).replace(" ", "") == "Plan(0/0done)")
+    assert all(cell_len(line) <= width for line in lines[:heading])
+    assert all(cell_len(line) <= room for line in lines[heading:])
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 8, 13, 40, 80, 120])
+def test_colours_change_no_line(width):
+    """With and without colours the breaks are the same, but for the words that stand in for the colour."""
+    for status in ("completed", "pending"):
+        plan = steps(*MIXED, status=status)
+        assert plain(plan_lines(plan, width, colour=False)) == plain(plan_lines(plan, width, colour=True))

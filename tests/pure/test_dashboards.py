@@ -35,6 +35,9 @@ CLOSED = {
     ("store_errors", "kind"): of.STORE_ERROR,
     ("restarts", "decision"): of.DECISION,
     ("hook_runs", "status"): of.HOOK_STATUS,
+    ("approvals", "decision"): of.APPROVAL,
+    ("goal_changes", "operation"): of.GOAL_OPERATION,
+    ("goal_rounds", "result"): of.ROUND,
     ("abandoned_tasks", "runs_on"): of.RUNS_ON,
 }
 

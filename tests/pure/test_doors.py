@@ -7,18 +7,33 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from callboard.actors.envelope import Envelope
-from callboard.actors.events import CallReceipt, ModelSaid, NoteAdded, TurnEnded, TurnStarted
-from callboard.actors.facts import ChildSpawned, PlanStep, PlanUpdated, Todo, TodosWritten
+from callboard.actors.events import CallReceipt, ModelSaid, NoteAdded, SessionForked, TurnEnded, TurnStarted
+from callboard.actors.facts import (
+    ApprovalAsked,
+    ApprovalDecided,
+    ChildSpawned,
+    Goal,
+    GoalChanged,
+    PlanModeRequested,
+    PlanModeSet,
+    PlanStep,
+    PlanUpdated,
+    QuestionAnswered,
+    QuestionAsked,
+    Todo,
+    TodosWritten,
+)
 from callboard.actors.model import Prompt, Reply, ToolSpec, User
 from callboard.actors.notices import Delta
 from callboard.actors.stage import Ran
 from callboard.actors.store import Header
 from callboard.actors.usershell import fragment
-from callboard.runtime.doors.drawing import dashboard, foot
+from callboard.runtime.doors.drawing import dashboard, foot, root_lines
 from callboard.runtime.doors.logs import as_trees
 from callboard.runtime.doors.picture import Picture
 from callboard.runtime.doors.program import Presses
-from callboard.runtime.doors.story import Story, call_text, paragraphs, receipt_lines, seconds_text
+from callboard.runtime.doors.story import Story, receipt_lines
+from callboard.runtime.doors.wording import call_text, paragraphs, seconds_text
 from callboard.runtime.models.scripted import SCRIPTS
 
 
@@ -81,6 +96,14 @@ def test_a_story_names_subagents_and_leaves_out_what_nobody_reads():
     assert [["+ agent a"], ["a │ found", "a │ it"], []] == [[line.plain for line in lines] for lines in told]
 
 
+def test_a_story_says_where_a_fork_begins():
+    """Behind what a fork took over, one line names the session that it was."""
+    (line,) = Story("r", lambda: 80, colour=False, starts=False).take(
+        Envelope("r", 9, 0, None, SessionForked("s\x1b", 8))
+    )
+    assert "so far this is session s\\x1b; it goes its own way from here" == line.plain
+
+
 def test_a_story_shows_what_a_command_printed_and_what_a_review_found():
     """People read the output of their own command, a long one in head and tail, and a review's last word."""
     story = Story("r", lambda: 60, colour=False, starts=False)
@@ -97,7 +120,8 @@ def busy():
     """A picture of a root with a plan, a list, and twelve subagents of which one prints."""
     picture = Picture("r")
     plan = PlanUpdated("why \x1b[0m", tuple(PlanStep(f"step {n} " + "x" * 90, "in_progress") for n in range(30)))
-    events = [TurnStarted(1), plan, TodosWritten((Todo("one", "pending"),))]
+    events = [TurnStarted(1), plan, TodosWritten((Todo("one", "pending"),)), PlanModeSet(active=True)]
+    events += [GoalChanged("create", Goal("g", 1, "every \x1b[2J thing " * 40, "blocked", 9)), ASKED]
     events += [ChildSpawned(f"r.a{n}", f"/root/a{n}", "task") for n in range(12)]
     for seq, event in enumerate(events):
         picture.take(Envelope("r", seq, 1_000, 1, event))
@@ -105,6 +129,70 @@ def busy():
     picture.take(Delta("r", 1, "text", "saying\t\x1b[31m this\n" * 40))
     picture.take(Delta("r.a11", 1, "output", "printed\r\n"))
     return picture
+
+
+GOAL = Goal("goal-1", 1, "ship it\x1b[2J", "active", 256)
+ASKED = QuestionAsked("q", "c", 1, "ask", "", "Go?", ())
+APPROVAL = ApprovalAsked("a", "c", 1, "shell", {}, "k")
+
+
+def drawn(*events, width=60):
+    """The lines of the foot and of the root's panel, for a turn in which these events came."""
+    picture = Picture("r")
+    for seq, event in enumerate((TurnStarted(1), *events)):
+        picture.take(Envelope("r", seq, 1_000, 1, event))
+    console = Console(width=width, color_system=None, force_terminal=True, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(foot(picture, 2_000, width, 24, "|/"))
+    board = [line.plain for line in root_lines(picture.root, width, colour=False)]
+    return [line.rstrip() for line in capture.get().splitlines()], board
+
+
+@pytest.mark.parametrize(
+    ("events", "footer", "board"),
+    [
+        ([], ["| thinking  Ctrl-C interrupts"], []),
+        ([PlanModeSet(active=True)], ["| thinking  plan mode  Ctrl-C interrupts"], ["plan mode"]),
+        ([PlanModeRequested(active=True)], ["| thinking  plan mode soon  Ctrl-C interrupts"], ["plan mode soon"]),
+        (
+            [PlanModeSet(active=True), PlanModeRequested(active=False)],
+            ["| thinking  plan mode, off soon  Ctrl-C interrupts"],
+            ["plan mode, off soon"],
+        ),
+        ([PlanModeSet(active=True), PlanModeSet(active=False)], ["| thinking  Ctrl-C interrupts"], []),
+        (
+            [GoalChanged("create", GOAL), PlanUpdated(None, (PlanStep("a", "completed"),))],
+            ["goal (active): ship it\\x1b[2J", "| thinking  plan 1/1  Ctrl-C interrupts"],
+            ["goal (active): ship it\\x1b[2J", "", "Plan (1/1 done)", "✔ a"],
+        ),
+        ([GoalChanged("create", GOAL), GoalChanged("clear", GOAL)], ["| thinking  Ctrl-C interrupts"], []),
+        (
+            [ASKED, APPROVAL, QuestionAnswered("q", "answered", (), "yes")],
+            ["waits for your answer", "Ctrl-C interrupts"],
+            ["waits for your answer"],
+        ),
+        (
+            [ASKED, APPROVAL, QuestionAnswered("q", "dismissed"), ApprovalDecided("a", "deny")],
+            ["| thinking  Ctrl-C interrupts"],
+            [],
+        ),
+    ],
+)
+def test_mode_goal_and_questions_are_drawn(events, footer, board):
+    """The foot and the dashboard show the mode, the goal with its phase and that an answer is waited for, while so."""
+    assert (footer, board) == drawn(*events)
+
+
+def test_a_plan_grows_at_the_foot():
+    """A plan that is being written is seen as it grows, like any other text, and gone once it is told whole."""
+    picture = Picture("r")
+    picture.take(Envelope("r", 0, 1_000, 1, TurnStarted(1)))
+    pieces = Delta("r", 1, "text", "Here it is.\n"), Delta("r", 1, "plan", "# Pos"), Delta("r", 1, "plan", "ters")
+    for piece in (*pieces, Delta("r", 1, "reasoning", "hm")):
+        picture.take(piece)
+    assert "Here it is.\n# Posters" == picture.root.saying
+    picture.take(Envelope("r", 1, 1_000, 1, ModelSaid("Here it is.")))
+    assert "" == picture.root.saying
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 120])

@@ -19,6 +19,9 @@ from .metrics_samples import USAGE, samples
 TOOLS = ("shell", "read_file", "update_plan")
 HOOKS = ("gate",)
 
+REMINDER = facts.Reminder("schedule-1", "after", "look", "60", 70_000, 10_000)
+GOAL = facts.Goal("goal-1", 1, "ship it", "active", 256)
+
 # Event -> the samples it adds to, besides events_total. An event type is here or in NOT_COUNTED: decide for a new one.
 COUNTED: tuple[tuple[core.Event, dict[str, float]], ...] = (
     (core.SessionOpened(depth=2, parent="p"), {"subagent_depth_count": 1, "subagent_depth_sum": 2}),
@@ -136,6 +139,20 @@ COUNTED: tuple[tuple[core.Event, dict[str, float]], ...] = (
     (core.TurnEnded(1, "aborted"), {"turns_total{kind=regular,reason=aborted}": 1}),
     (core.TurnEnded(1, "interrupted", "shutdown"), {"turns_total{kind=regular,reason=interrupted}": 1}),
     (facts.ChildEnded("c", "failed", "text"), {"subagents_total{outcome=failed}": 1}),
+    (facts.QuestionAnswered("q", "dismissed"), {"questions_total{ending=dismissed}": 1}),
+    (facts.ApprovalDecided("a", "allow_session"), {"approvals_total{decision=allow_session}": 1}),
+    (facts.ReminderSet(REMINDER), {"reminders_total{result=set}": 1}),
+    (facts.ReminderDeleted("schedule-1"), {"reminders_total{result=deleted}": 1}),
+    (
+        facts.ReminderFired("schedule-1", 10_000, None, 12_500),
+        {"reminders_total{result=fired}": 1, "reminder_lag_seconds_count": 1, "reminder_lag_seconds_sum": 2.5},
+    ),
+    (
+        facts.ReminderFired("schedule-1", 10_000, 20_000, 9_000),  # the wall clock was set back
+        {"reminders_total{result=fired}": 1, "reminder_lag_seconds_count": 1},
+    ),
+    (facts.ReminderFired("schedule-1", 10_000, None), {"reminders_total{result=fired}": 1}),  # it does not say when
+    (facts.GoalChanged("block", GOAL), {"goal_changes_total{operation=block}": 1}),
 )
 NOT_COUNTED: tuple[core.Event, ...] = (
     *(core.MessageQueued("m", "hi"), core.MessageWithdrawn("m"), core.MessagesClaimed(("m",))),
@@ -147,9 +164,15 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     core.HookWarned("gate", "look"),  # the same
     core.CellCalled("c", core.Call("grep", {}, "c.1")),  # counted when it returns
     facts.ToolsFound(("grep",)),
+    core.SessionForked("s", 5),
     *(core.MessageEdited("m", "ho"), core.VerbAnswered("v", "interrupt", {"type": "Idle"})),
     *(core.ShellStarted("m", "ls", 1), core.ShellEnded("m", "exited", 0)),
-    *(facts.PlanUpdated(None, ()), facts.PlanModeRequested(active=True), facts.PlanModeSet(active=True)),
+    *(facts.PlanUpdated(None, ()), facts.PlanModeRequested(active=True)),
+    facts.PlanModeSet(active=True),  # counted when it ends
+    *(facts.PlanProposed("1-plan", "text"), facts.PlanApproved("q", "keep", "text"), facts.PlanHandedOver("q", "s")),
+    facts.QuestionAsked("q", "c", 1, "ask", "h", "?", ()),  # counted when it is settled
+    facts.ApprovalAsked("a", "c", 1, "shell", {}, "k"),  # the same
+    facts.ApprovalPolicySet("ask"),
     facts.TodosWritten(()),
     facts.ChildSpawned("c", "/root/c", "task"),  # counted when it ends
     facts.ReviewEnded(1, "c", "completed"),  # its turn and its agent are counted

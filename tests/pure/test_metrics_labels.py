@@ -33,7 +33,8 @@ NAMES = frozenset(
         *("abandoned_tasks", "sessions", "mailbox_messages", "queued_messages", "subagents", "subagent_depth"),
         *("restarts", "model_requests", "model_seconds", "model_tokens", "model_cost_usd"),
         *("events", "flush_seconds", "flush_batch_events", "store_errors", "loop_lag_seconds"),
-        *("hook_runs", "subscribers", "subscriber_lagged", "build_info"),
+        *("questions", "approvals", "reminders", "reminder_lag_seconds", "goal_changes", "goal_rounds"),
+        *("plan_mode_seconds", "hook_runs", "subscribers", "subscriber_lagged", "build_info"),
     )
 )
 
@@ -131,6 +132,9 @@ def test_first_error_is_an_increase():
         ("callboard_abandoned_tasks", "thread"),
         ("callboard_hook_runs_total", "gate", "failed"),
         ("callboard_control_tool_calls_total", "update_plan", "failed"),
+        ("callboard_approvals_total", "unavailable"),
+        ("callboard_goal_changes_total", "block"),
+        ("callboard_goal_rounds_total", "failed"),
         ("callboard_model_requests_total", "openai", "failed"),
         ("callboard_subscriber_lagged_total",),
     } <= seen
