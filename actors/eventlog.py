@@ -17,7 +17,7 @@ from callboard.actors.errors import LogError, UsageError
 from callboard.actors.events import Event, TurnEnded
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.invariants import PROMISES, broken_by
-from callboard.actors.store import Done, Header, Record, Store
+from callboard.actors.store import Done, Due, Header, Record, Store
 
 S = TypeVar("S")
 Listener: TypeAlias = Callable[[Event, str, int | None], None]  # the event, its session and its turn
@@ -56,6 +56,7 @@ class EventLog:
         "_waiting",
         "_watchers",
         "at_ms",
+        "due_ms",
         "durable",
         "last_end",
         "readers",
@@ -72,6 +73,7 @@ class EventLog:
         self.seq = 0  # the number of the next event
         self.durable = -1  # the number of the last durable event
         self.at_ms = 0  # wall time of the last event
+        self.due_ms: int | None = None  # when something of a plugin's is due next, as the store knows it too
         self.readers: tuple[Reader, ...] = ()
         self.last_end: TurnEnded | None = None  # of the newest turn that ended
         self._watchers: list[Callable[[], None]] | None = None
@@ -97,13 +99,13 @@ class EventLog:
             self.seq, self.at_ms = record.seq + 1, record.at_ms
             if type(event) is TurnEnded:
                 self.last_end = event
-        self.durable = self.seq - 1
+        self.durable, self.due_ms = self.seq - 1, self._folds.due_ms(self.states)
 
     def adopt(self, loaded: "EventLog") -> None:
         """Stand where `loaded` stands, which was read from the store; readers and watchers stay."""
         self.states[:] = loaded.states
         self.seq, self.at_ms, self.last_end = loaded.seq, loaded.at_ms, loaded.last_end
-        self.durable = self.seq - 1
+        self.durable, self.due_ms = self.seq - 1, loaded.due_ms
         self._deliver()
 
     def empty_copy(self) -> "EventLog":
@@ -122,9 +124,15 @@ class EventLog:
             return self.seq - 1
         now = self._now_ms() if at_ms is None else at_ms
         states, records = self._fold(events, now)
-        self._store.append(self.session, records, header)
+        due_ms = self.due_ms
+        if any(states[at] is not self.states[at] for at, _ in self._folds.dues):
+            due_ms = self._folds.due_ms(states)
+        if due_ms != self.due_ms or (header is not None and due_ms is not None):
+            self._store.append(self.session, records, header, Due(due_ms))
+        else:
+            self._store.append(self.session, records, header)
         self.states[:] = states
-        self.seq, self.at_ms = self.seq + len(records), now
+        self.seq, self.at_ms, self.due_ms = self.seq + len(records), now, due_ms
         self._tell(events, records)
         return self.seq - 1
 

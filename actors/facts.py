@@ -147,15 +147,17 @@ class Reminder(Value, frozen=True, omit_defaults=False):
 
 
 class ReminderSet(Event, frozen=True):
-    """A reminder was created."""
+    """A reminder was created, by the call of this key (`SESSION/TURN/CALL`)."""
 
     reminder: Reminder
+    key: str = ""
 
 
 class ReminderDeleted(Event, frozen=True):
-    """A reminder was deleted before its end."""
+    """A reminder was deleted before its end, by the call of this key (`SESSION/TURN/CALL`)."""
 
     id: str
+    key: str = ""
 
 
 class ReminderFired(Event, frozen=True):

@@ -119,6 +119,7 @@ class Index(Generic[V]):
 
 
 Apply: TypeAlias = Callable[[S, Any], S]
+NextMs: TypeAlias = Callable[[Any], int | None]  # of a state: wall milliseconds, None when nothing is due
 
 
 @attrs.frozen(eq=False)
@@ -166,10 +167,13 @@ class _Readers(dict[type[Event], tuple[tuple[int, Apply[Any]], ...]]):
 class Folds:
     """All projections of a runtime, and for each event type the ones that read it.
 
-    Two different projections under one key are a `UsageError`: nobody could tell their states apart.
+    Two different projections under one key are a `UsageError`: nobody could tell their states apart. `dues` are those
+    that know when something is due, each with what tells it of a state.
     """
 
-    def __init__(self, projections: Iterable[Projection[Any]]) -> None:
+    def __init__(
+        self, projections: Iterable[Projection[Any]], dues: Iterable[tuple[Projection[Any], NextMs]] = ()
+    ) -> None:
         self.projections = tuple(projections)
         by_key: dict[str, Projection[Any]] = {}
         for one in self.projections:
@@ -178,6 +182,16 @@ class Folds:
         self.zeros: tuple[Any, ...] = tuple(p.zero for p in self.projections)
         self.place = {p: at for at, p in enumerate(self.projections)}
         self.readers = _Readers(self.projections)
+        self.dues = tuple((self.place[projection], next_ms) for projection, next_ms in dues)
+
+    def due_ms(self, states: list[Any]) -> int | None:
+        """When the next thing is due, None when nothing is."""
+        earliest: int | None = None
+        for at, next_ms in self.dues:
+            due_ms = next_ms(states[at])
+            if due_ms is not None and (earliest is None or due_ms < earliest):
+                earliest = due_ms
+        return earliest
 
     def apply(self, states: list[Any], event: Event) -> None:
         """Fold one event into `states`, in place."""

@@ -1,12 +1,13 @@
 """MemoryStore: the store that keeps nothing beyond the program; and the rules of `append` that all stores share."""
 
+import heapq
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from callboard.actors.errors import Fenced, LogError, UsageError
 from callboard.actors.notices import Flushed, Notice
-from callboard.actors.store import Done, Header, Record, RunSoon
+from callboard.actors.store import Done, Due, Header, Place, Record, RunSoon
 
 CLOSED = "the store is closed: open it before you use it."
 
@@ -68,6 +69,7 @@ class MemoryStore:
         self.on_notice: Callable[[Notice], None] | None = None
         self._logs: dict[str, list[Record]] = {}
         self._headers: dict[str, Header] = {}
+        self._dues: dict[str, int] = {}
         self._unsynced = 0
         self._closed = False
 
@@ -76,8 +78,10 @@ class MemoryStore:
         del run_soon
         self._closed = False
 
-    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
-        """Take records and the changed header; raises `LogError` when closed or not in order."""
+    def append(
+        self, session: str, records: Sequence[Record], header: Header | None = None, due: Due | None = None
+    ) -> None:
+        """Take records, the changed header and due time; raises `LogError` when closed or not in order."""
         if self._closed:
             raise LogError(CLOSED)
         if session not in self._headers:
@@ -86,12 +90,22 @@ class MemoryStore:
         next_seq(session, records, len(log))
         if header is not None:
             self._headers[session] = msgspec.structs.replace(header, id=session)
+            due = due or Due(header.due_ms)
         elif not records:
             return
         elif session not in self._headers:
             self._headers[session] = Header(session, created_ms=records[0].at_ms)
+        if due is not None:
+            self._set_due(session, due.at_ms)
         self._logs.setdefault(session, log).extend(records)
         self._unsynced += len(records)
+
+    def _set_due(self, session: str, due_ms: int | None) -> None:
+        self._headers[session] = msgspec.structs.replace(self._headers[session], due_ms=due_ms)
+        if due_ms is None:
+            self._dues.pop(session, None)
+        else:
+            self._dues[session] = due_ms
 
     def sync(self, done: Done, session: str | None = None) -> None:
         """Answer at once; there is nothing to wait for."""
@@ -131,6 +145,11 @@ class MemoryStore:
             if wanted(log[at].body):
                 found.append(log[at])
         return found
+
+    def due(self, upto_ms: int, after: Place, limit: int) -> list[Place]:
+        """The sessions that come due up to `upto_ms` and stand behind `after`, earliest first, at most `limit`."""
+        places = ((due_ms, session) for session, due_ms in self._dues.items() if due_ms <= upto_ms)
+        return heapq.nsmallest(max(limit, 0), (place for place in places if place > after))
 
     def close(self) -> None:
         """Take nothing more; harmless when repeated."""

@@ -109,7 +109,7 @@ class Session:
         self.last_ended: TurnEnded | None = None
         self.log = EventLog(id_, stage.store, stage.codec, stage.folds, stage.now_ms, stage.on_event)
         self.scene = Scene(self.log, stage, self._delta)
-        self._dues = Dues(self.scene, stage.alarms) if stage.alarms else None
+        self._dues = Dues(self.scene, stage.alarms, self.mailbox) if stage.alarms else None
         self.waiters: Waiters | None = None
         self._shells: UserShells | None = None
         self._slot = Slot(stage, self.log, self._durable)

@@ -208,7 +208,8 @@ class Stage:
         self.commands = {command.name: command for plugin in self.plugins for command in plugin.commands}
         self.slots = Slots.of(self.hooks)
         self.timers = Timers(self.nursery.start_soon)
-        self.gates = tuple(plugin for plugin in self.plugins if plugin.before_step is not None)
+        gates = (plugin for plugin in self.plugins if plugin.before_step is not None)
+        self.gates = tuple(sorted(gates, key=lambda plugin: plugin.name == "plan_mode"))  # committed right behind it
         self.writers = tuple(plugin for plugin in self.plugins if plugin.prompt_section is not None)
         self.threads = trio.CapacityLimiter(self.limits.threads_max)
         self.abandoned = Abandoned(lambda runs_on, count: self.on_notice(AbandonedChanged(runs_on, count)))

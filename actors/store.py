@@ -40,6 +40,13 @@ class Header(msgspec.Struct, frozen=True, gc=False):
         return self.status == FORKING
 
 
+class Due(msgspec.Struct, frozen=True, gc=False):
+    """When a session is to be woken next, from here on; None: never."""
+
+    at_ms: int | None
+
+
+Place: TypeAlias = tuple[int, str]  # where a session stands among those that come due: wall milliseconds, and its id
 Done: TypeAlias = Callable[[Exception | None], None]
 RunSoon: TypeAlias = Callable[[Callable[[], None]], None]
 
@@ -48,7 +55,7 @@ class Store(Protocol):
     """Append-only records of many sessions.
 
     `append` and `sync` are called on the loops' thread and never wait for the disk. `read`, `header`, `headers` and
-    `last` may be called from any thread and see committed records only; call them in a thread when `blocking`.
+    `last` and `due` may be called from any thread and see what is committed; call them in a thread when `blocking`.
     """
 
     @property
@@ -60,8 +67,13 @@ class Store(Protocol):
         """Get ready; `run_soon(fn)` calls `fn` soon on the loops' thread, and may be called from any thread."""
         ...
 
-    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
-        """Take records in order, and the session's changed header; raises `LogError` when closed or full."""
+    def append(
+        self, session: str, records: Sequence[Record], header: Header | None = None, due: Due | None = None
+    ) -> None:
+        """Take records in order, the session's changed header, and its changed due time: all of them or none.
+
+        A `due` beside a header counts, not the header's. Raises `LogError` when closed or full.
+        """
         ...
 
     def sync(self, done: Done, session: str | None = None) -> None:
@@ -85,6 +97,10 @@ class Store(Protocol):
 
     def last(self, session: str, kinds: Sequence[str], before: int, limit: int) -> list[Record]:
         """Committed records with seq < before, newest first, at most `limit`, that may be of one of these kinds."""
+        ...
+
+    def due(self, upto_ms: int, after: Place, limit: int) -> list[Place]:
+        """The sessions that come due up to `upto_ms` and stand behind `after`, earliest first, at most `limit`."""
         ...
 
     def close(self) -> None:

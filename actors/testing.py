@@ -293,7 +293,7 @@ async def open_lab(
         stage = Stage(
             store=store or MemoryStore(),
             codec=Codec(tuple(kind for plugin in plugins for kind in plugin.events)),
-            folds=Folds(projections),
+            folds=Folds(projections, [(alarm.projection, alarm.next_ms) for p in plugins for alarm in p.alarms]),
             now_ms=(wall or FakeWall()).now_ms,
             nursery=nursery,
             ask_host=_no_host,

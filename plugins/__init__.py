@@ -13,6 +13,9 @@ ask        request_user_input: questions to the user, and the plugin that brings
 goalbook   what a log says of its goal
 goals      what may be done to a goal, and what its next round is
 goal       get_goal, create_goal, update_goal, /goal, and the rounds of a goal
+rules      when something is due: seconds, local times in a zone, cron
+reminders  the reminders of a session, what is due of them, and how it is told
+schedule   schedule_create, schedule_list, schedule_delete: reminders that come due by themselves
 agents     spawn_agent, wait_agent, list_agents: subagents beside this one
 keeper     the program that runs one command and lets nothing of it outlive its end
 excerpt    text of any length in bounded memory: head and tail
@@ -35,10 +38,11 @@ from callboard.plugins.files import FILES
 from callboard.plugins.goal import GOAL_PLUGIN
 from callboard.plugins.plan import PLAN_PLUGIN
 from callboard.plugins.plan_mode import PLAN_MODE_PLUGIN
+from callboard.plugins.schedule import SCHEDULE_PLUGIN
 from callboard.plugins.shell import SHELL
 from callboard.plugins.todo import TODO_PLUGIN
 
-DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, PLAN_MODE_PLUGIN, ASK_PLUGIN, GOAL_PLUGIN, AGENTS_PLUGIN)
+DEFAULT = (PLAN_PLUGIN, TODO_PLUGIN, PLAN_MODE_PLUGIN, ASK_PLUGIN, SCHEDULE_PLUGIN, GOAL_PLUGIN, AGENTS_PLUGIN)
 """What a runtime has unless it is told otherwise; nothing here touches the machine."""
 
 MACHINE = (SHELL, FILES)
@@ -54,6 +58,7 @@ __all__ = [
     "MACHINE",
     "PLAN_MODE_PLUGIN",
     "PLAN_PLUGIN",
+    "SCHEDULE_PLUGIN",
     "SHELL",
     "TODO_PLUGIN",
 ]

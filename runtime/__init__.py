@@ -17,6 +17,7 @@ lookup       what a store knows of sessions without loading them
 reading      a reader of one session: log first, then live
 registry     which sessions there are, live or passivated; a message to one that left brings it back
 fork         a new session that begins as another does
+calendar     wakes sessions of the store that come due while nobody has them open
 sweep        asks sessions that rest for long to leave memory
 spawn        who may start a subagent; the Spawner that starts it
 hooks/       hooks that are commands, as the configuration names them

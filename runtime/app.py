@@ -39,6 +39,7 @@ from callboard.runtime.arguments import (
     settings_of,
 )
 from callboard.runtime.assembly import assemble, tree_limits_of
+from callboard.runtime.calendar import Calendar
 from callboard.runtime.clock import Wall
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.garbage import GarbageKeeper
@@ -152,6 +153,9 @@ class Runtime:
             ground.notice,
             polite_s=self.config.runtime.shutdown_s * POLITE_FACTOR,
         )
+        known, wanted = self._sessions.registry.__contains__, bool(ground.stage.alarms)
+        lookup, now_ms = self._sessions.lookup, ground.stage.now_ms
+        self._calendar = Calendar(self._alarm, lookup, now_ms, known, self._sessions.open, wanted=wanted)
         ground.stage.spawner = self._sessions.spawner
         ground.stage.post = Post(self._sessions.registry, self._sessions.open, ground.stage.limits.text_max_chars)
         ground.stage.above = self._sessions.registry.above
@@ -161,7 +165,7 @@ class Runtime:
         self._root = Supervisor(
             ground.guest,
             id="root",
-            children=(ChildSpec("alarm", self._alarm.run), *self._sweeps(), sessions),
+            children=(ChildSpec("alarm", self._calendar.run), *self._sweeps(), sessions),
             intensity=Intensity(supervision.restarts_max, supervision.period_s),
             on_notice=ground.notice,
         )
@@ -337,7 +341,8 @@ class Runtime:
         self._alarm.set(session, due_ms)
 
     def _ring(self, session: str) -> None:
-        self._sessions.ring(session)
+        if not self._sessions.ring(session):
+            self._calendar.rang(session)
 
 
 def serve_metrics(rt: Runtime, host: str = "127.0.0.1", port: int = 0) -> Server:

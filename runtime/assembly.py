@@ -17,12 +17,22 @@ from callboard.actors.plugin import Hook, Plugin, check_plugins
 from callboard.actors.results import describe
 from callboard.actors.stage import Limits
 from callboard.actors.tool import Tool
-from callboard.plugins import ASK_PLUGIN, CODE, DEFAULT, GOAL_PLUGIN, PLAN_MODE_PLUGIN, PLAN_PLUGIN, TODO_PLUGIN
+from callboard.plugins import (
+    ASK_PLUGIN,
+    CODE,
+    DEFAULT,
+    GOAL_PLUGIN,
+    PLAN_MODE_PLUGIN,
+    PLAN_PLUGIN,
+    SCHEDULE_PLUGIN,
+    TODO_PLUGIN,
+)
 from callboard.plugins.ask import ask_plugin
 from callboard.plugins.code import code_plugin
 from callboard.plugins.goal import goal_plugin
 from callboard.plugins.plan import plan_plugin
 from callboard.plugins.plan_mode import plan_mode_plugin
+from callboard.plugins.schedule import schedule_plugin
 from callboard.plugins.search import tool_search
 from callboard.plugins.todo import todo_plugin
 from callboard.runtime.config import RuntimeConfig
@@ -77,7 +87,8 @@ def assemble(
     catalogue = _gated(config, named)
     catalogue.update({tool.name: tool for tool in instead})
     events: tuple[type[Event], ...] = tuple(event for plugin in chosen for event in plugin.events)
-    codec, folds = Codec(_without_known(events)), Folds(_projections(chosen))
+    dues = [(alarm.projection, alarm.next_ms) for plugin in chosen for alarm in plugin.alarms]
+    codec, folds = Codec(_without_known(events)), Folds(_projections(chosen), dues)
     return Assembly(chosen, catalogue, checked, codec, folds, skipped)
 
 
@@ -103,6 +114,7 @@ def _configured(config: RuntimeConfig, plugins: Sequence[Plugin]) -> tuple[Plugi
         (TODO_PLUGIN, todo),
         (PLAN_MODE_PLUGIN, plan_mode_plugin(**attrs.asdict(settings.plan_mode))),
         (ASK_PLUGIN, ask_plugin(**attrs.asdict(settings.ask))),
+        (SCHEDULE_PLUGIN, schedule_plugin(**attrs.asdict(settings.schedule))),
         (GOAL_PLUGIN, goal_plugin(**attrs.asdict(settings.goal))),
         (CODE, code_plugin(**attrs.asdict(settings.code))),
     )

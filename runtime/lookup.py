@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from callboard.actors.codec import Codec
 from callboard.actors.events import Event, MessagesClaimed, TurnEnded, TurnStarted
-from callboard.actors.store import Header, Record, Store
+from callboard.actors.store import Header, Place, Record, Store
 from callboard.runtime.waiting import in_thread
 
 T = TypeVar("T")
@@ -32,6 +32,10 @@ class Lookup:
     async def headers(self) -> list[Header]:
         """All sessions of the store, newest first."""
         return [header for header in await self._ask(self._store.headers) if not header.unfinished]
+
+    async def due(self, upto_ms: int, after: Place, limit: int) -> list[Place]:
+        """The sessions that come due up to a time, earliest first, and behind a place."""
+        return await self._ask(self._store.due, upto_ms, after, limit)
 
     async def records(self, session_id: str, after: int, limit: int) -> list[Record]:
         """What stands on a log after an event."""

@@ -362,11 +362,12 @@ class Sessions:
 
     # -- what the stage tells ----------------------------------------------------------------------------------------
 
-    def ring(self, session_id: str) -> None:
-        """(the alarm) Something of this session's is due."""
+    def ring(self, session_id: str) -> bool:
+        """(the alarm) Something of this session's is due; False when it is not open."""
         actor = self.registry.awake(session_id)
         if actor is not None:
             actor.tell(Wake())
+        return actor is not None
 
     # -- one after the other -----------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ TABLES = Tables(
     # Who may import time or datetime: path -> why.
     time_importers={
         "runtime/clock.py": "the one place that asks what time it is",
-        "plugins/schedule.py": "calendar arithmetic on times it is given; it never asks for now",
+        "plugins/rules.py": "calendar arithmetic on times it is given; it never asks for now",
     },
     # Plugins that may import os: path -> why.
     os_plugins={
@@ -62,6 +62,8 @@ TABLES = Tables(
         "actors/plugged.py:_approve": "the same over an approval",
         "actors/plugged.py:_command": "a plugin's own command may raise anything; its user is told",
         "actors/dispatch.py:Batch._ask_guards": "a plugin that fails over a call has refused it",
+        "runtime/calendar.py:Calendar._wake": "a session that cannot be opened must not end the alarm of all others",
+        "actors/dues.py:Dues._fired": "an alarm of a plugin that fails must not bring its session down",
         "actors/dispatch.py:Batch._body": "a tool's own code may raise anything while it looks at a call",
         "actors/dispatch.py:run_in_place": "a plain tool on Trio's loop: what it raises is its result",
         "actors/results.py:completed": "a value of a tool's own class may raise anything while it is written",

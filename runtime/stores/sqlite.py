@@ -7,7 +7,7 @@ from typing import Literal
 from callboard.actors.errors import LogError, UsageError
 from callboard.actors.memory import CLOSED, check_id, next_seq
 from callboard.actors.notices import Notice
-from callboard.actors.store import Done, Header, Record, RunSoon
+from callboard.actors.store import Done, Due, Header, Place, Record, RunSoon
 from callboard.runtime.stores.commits import Commits, Limits
 from callboard.runtime.stores.sqlite_file import check_place, open_writer
 from callboard.runtime.stores.sqlite_read import Reading
@@ -66,8 +66,10 @@ class SqliteStore:
             Rows(db, self.path), self.path, run_soon, self._notify, self._limits, inline=not self._full
         )
 
-    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
-        """Take records in order, and the session's changed header; never waits.
+    def append(
+        self, session: str, records: Sequence[Record], header: Header | None = None, due: Due | None = None
+    ) -> None:
+        """Take records in order, the session's changed header and its changed due time; never waits.
 
         Raises `LogError` when closed, full or out of order, `Fenced` when another owner wrote to the session.
         """
@@ -82,7 +84,7 @@ class SqliteStore:
         size_bytes = 0
         for record in records:
             size_bytes += len(record.body)
-        self._commits.append(Entry(session, tuple(records), header, size_bytes, known is None))
+        self._commits.append(Entry(session, tuple(records), header, size_bytes, known is None, due))
         if end is not None:
             if len(self._ends) > KNOWN_MAX:
                 self._ends.clear()
@@ -113,6 +115,10 @@ class SqliteStore:
     def last(self, session: str, kinds: Sequence[str], before: int, limit: int) -> list[Record]:
         """Committed records with seq < before, newest first, at most `limit`, that may be of one of these kinds."""
         return self._read_side().last(session, kinds, before, limit)
+
+    def due(self, upto_ms: int, after: Place, limit: int) -> list[Place]:
+        """The sessions that come due up to `upto_ms` and stand behind `after`, earliest first, at most `limit`."""
+        return self._read_side().due(upto_ms, after, limit)
 
     def close(self) -> None:
         """Commit what was taken, checkpoint and close the file; waits for the disk, at most twice `retry_s` beyond it.

@@ -11,7 +11,7 @@ import msgspec
 
 from callboard.actors.errors import LogError
 from callboard.actors.memory import CLOSED, check_id
-from callboard.actors.store import Header, Record
+from callboard.actors.store import Header, Place, Record
 from callboard.runtime.stores.sqlite_file import explained, open_reader
 
 IDLE_MAX: Final = 4
@@ -24,6 +24,10 @@ HEADERS: Final = (
     " max(updated_ms, coalesce(e.at_ms, updated_ms)) AS changed_ms, coalesce(e.seq + 1, 0)"
     " FROM sessions LEFT JOIN events e ON e.rowid ="
     " (SELECT rowid FROM events WHERE session = number ORDER BY seq DESC LIMIT 1)"
+)
+DUES: Final = (
+    "SELECT due_ms, id FROM sessions WHERE due_ms NOTNULL AND due_ms <= ? AND (due_ms, id) > (?, ?)"
+    " ORDER BY due_ms, id LIMIT ?"
 )
 OPENING: Final = b'{"type":'
 
@@ -61,6 +65,10 @@ class Reading:
     def headers(self) -> list[Header]:
         """All sessions, newest first: by their last change, then by who came last."""
         return [Header(*row) for row in self._ask(f"{HEADERS} ORDER BY changed_ms DESC, number DESC")]
+
+    def due(self, upto_ms: int, after: Place, limit: int) -> list[Place]:
+        """The sessions that come due up to `upto_ms` and stand behind `after`, earliest first, at most `limit`."""
+        return [(due_ms, session) for due_ms, session in self._ask(DUES, upto_ms, *after, max(limit, 0))]
 
     def close(self) -> None:
         """Close what is idle; what is in use closes when its reader is done."""

@@ -11,7 +11,7 @@ import msgspec
 
 from callboard.actors.errors import Fenced, LogError
 from callboard.actors.memory import misplaced
-from callboard.actors.store import Header, Record
+from callboard.actors.store import Due, Header, Record
 
 ROWS_MAX: Final = 512
 KNOWN_MAX: Final = 100_000
@@ -36,6 +36,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     header: Header | None
     size_bytes: int
     first: bool
+    due: Due | None = None
 
 
 class Refused(Exception):
@@ -101,6 +102,7 @@ class Rows:
         self._bare = Wide(
             "INSERT INTO sessions(id,created_ms) SELECT * FROM ", 2, " WHERE column1 NOTNULL ON CONFLICT(id) DO NOTHING"
         )
+        self._dues = Wide("UPDATE sessions SET due_ms = column2 FROM ", 2, " WHERE id = column1")
         self._known = Wide(
             "SELECT id, number, (SELECT max(seq) FROM events WHERE session = number) FROM sessions"
             " WHERE id IN (SELECT column1 FROM ",
@@ -129,7 +131,10 @@ class Rows:
     def _together(self, entries: Sequence[Entry]) -> None:
         """The common group is one statement, which is a transaction by itself."""
         numbers = self._numbers
-        plain = all(entry.header is None and not entry.first and entry.session in numbers for entry in entries)
+        plain = all(
+            entry.header is None and entry.due is None and not entry.first and entry.session in numbers
+            for entry in entries
+        )
         if plain and sum(len(entry.records) for entry in entries) <= ROWS_MAX:
             self._put(entries)
             return
@@ -174,6 +179,9 @@ class Rows:
             bare = [(session, first.at_ms) for session, first in unknown.items() if session not in headers]
             self._bare.run(self.db, bare)
             self._meet(unknown)
+        dues = _last_dues(entries)
+        if dues:
+            self._dues.run(self.db, [(session, due.at_ms) for session, due in dues.items()])
         self._events.run(
             self.db,
             [
@@ -209,6 +217,17 @@ class Rows:
         if self.db.in_transaction:
             with contextlib.suppress(sqlite3.Error):  # the error that led here is the one to report
                 self.db.execute("ROLLBACK")
+
+
+def _last_dues(entries: Sequence[Entry]) -> Mapping[str, Due]:
+    """The due times that are said apart from a header, the last of each session; a later header says its own."""
+    dues: dict[str, Due] = {}
+    for entry in entries:
+        if entry.due is not None:
+            dues[entry.session] = entry.due
+        elif entry.header is not None:
+            dues.pop(entry.session, None)
+    return dues
 
 
 def _header_row(session: str, header: Header) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import trio
 
 from callboard.actors import Call, Envelope, Event, LogError, Prompt, Reply, tool
 from callboard.actors.memory import MemoryStore
-from callboard.actors.store import Done, Header, Record
+from callboard.actors.store import Done, Due, Header, Place, Record
 from callboard.actors.testing import ScriptedModel
 
 SLACK_S = 0.25  # what a busy machine may add to an abort window
@@ -132,8 +132,10 @@ class StallingStore:
     def open(self, run_soon: Any) -> None:
         self.inner.open(run_soon)
 
-    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
-        self.inner.append(session, records, header)
+    def append(
+        self, session: str, records: Sequence[Record], header: Header | None = None, due: Due | None = None
+    ) -> None:
+        self.inner.append(session, records, header, due)
         if records:
             self._ends[session] = records[-1].seq
 
@@ -161,6 +163,9 @@ class StallingStore:
 
     def headers(self) -> list[Header]:
         return self.inner.headers()
+
+    def due(self, upto_ms: int, after: Place, limit: int) -> list[Place]:
+        return self.inner.due(upto_ms, after, limit)
 
     def last(self, session: str, kinds: Sequence[str], before: int, limit: int) -> list[Record]:
         return self.inner.last(session, kinds, before, limit)

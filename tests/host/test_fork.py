@@ -300,13 +300,13 @@ class Failing(MemoryStore):
         super().__init__()
         self.left = refused
 
-    def append(self, session, records, header=None):
+    def append(self, session, records, header=None, due=None):
         """Count those of the fork."""
         if session == "f":
             self.left -= 1
             if self.left < 0:
                 raise LogError("the disk is full.")
-        super().append(session, records, header)
+        super().append(session, records, header, due)
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])

@@ -120,7 +120,7 @@ def make_text(path):
     [
         (make_foreign, "belongs to another program"),
         (make_tagged, "application id 77"),
-        (make_newer, "has version 99 and this build knows up to 1"),
+        (make_newer, "has version 99 and this build knows up to 2"),
         (make_text, "not a SQLite database"),
     ],
 )

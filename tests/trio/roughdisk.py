@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from callboard.actors.errors import LogError
 from callboard.actors.memory import MemoryStore
-from callboard.actors.store import Done, Header, Record
+from callboard.actors.store import Done, Due, Header, Record
 
 from .disks import Disk
 
@@ -16,17 +16,20 @@ class RoughDisk(Disk):
     def __init__(self, draw: random.Random) -> None:
         super().__init__()
         self._draw = draw
-        self._journal: list[tuple[str, Record]] = []
+        self._journal: list[tuple[str, Record, Due | None]] = []
         self._safe = 0  # so many of the journal are confirmed
         self._full = self._broken = 0  # so many appends, and so many syncs, are refused
 
-    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
+    def append(
+        self, session: str, records: Sequence[Record], header: Header | None = None, due: Due | None = None
+    ) -> None:
         """Take records, unless the disk is full."""
         if self._full > 0:
             self._full -= 1
             raise LogError("the disk is full")
-        super().append(session, records, header)
-        self._journal.extend((session, record) for record in records)
+        super().append(session, records, header, due)
+        last = len(records) - 1
+        self._journal.extend((session, one, due if at == last else None) for at, one in enumerate(records))
 
     def sync(self, done: Done, session: str | None = None) -> None:
         """Confirm what is there now, sooner or later or never."""
@@ -67,8 +70,8 @@ class RoughDisk(Disk):
         """The disk as the next life of the program finds it: all that was confirmed, and some of what was not."""
         found = RoughDisk(self._draw)
         kept = self._draw.choice([self._safe, self._draw.randint(self._safe, len(self._journal)), len(self._journal)])
-        for session, record in self._journal[:kept]:
-            MemoryStore.append(found, session, [record])
-            found._journal.append((session, record))
+        for session, record, due in self._journal[:kept]:
+            MemoryStore.append(found, session, [record], None, due)
+            found._journal.append((session, record, due))
         found._safe = kept
         return found

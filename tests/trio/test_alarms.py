@@ -10,14 +10,15 @@ from callboard.actors.alarm import SEGMENT_MAX_S, AlarmClock
 from callboard.actors.books import QUEUE, TURN
 from callboard.actors.events import Call, Event, MessageQueued
 from callboard.actors.fold import Projection
-from callboard.actors.messages import SetMode, Wake
+from callboard.actors.messages import SetMode
 from callboard.actors.model import Reply
 from callboard.actors.plugin import Alarm, Plugin, View
-from callboard.actors.testing import FakeWall, Lab, LabSession, ScriptedModel, open_lab
+from callboard.actors.testing import LabSession, ScriptedModel, open_lab
 from callboard.actors.tool import tool
 
 from .disks import Disk
 from .strict import check_log, of_kind, until
+from .walled import Walled
 
 
 class Wanted(Event, frozen=True):
@@ -52,39 +53,6 @@ REMINDERS = Plugin(
     projections=(DUES,),
     alarms=(Alarm(DUES, lambda dues: dues[0] if dues else None, _fire),),
 )
-
-
-class Walled:
-    """A lab whose wall clock goes with Trio's, plus jumps, and whose sessions are woken by an alarm."""
-
-    def __init__(self) -> None:
-        self.wall = FakeWall()
-        self._start_s: float | None = None
-        self._jumped_ms = 0
-        self.rang: list[tuple[str, int]] = []
-
-    def now_ms(self) -> int:
-        """Wall time."""
-        if self._start_s is None:
-            self._start_s = trio.current_time()
-        return self.wall.now_ms() + round((trio.current_time() - self._start_s) * 1000) + self._jumped_ms
-
-    def jump(self, seconds: float) -> None:
-        """Somebody sets the clock."""
-        self._jumped_ms += round(seconds * 1000)
-
-    def install(self, lab: Lab) -> AlarmClock:
-        """Give the lab an alarm."""
-        lab.stage.now_ms = self.now_ms
-
-        def ring(id_: str) -> None:
-            self.rang.append((id_, self.now_ms()))
-            lab.sessions[id_].actor.tell(Wake())
-
-        clock = AlarmClock(self.now_ms, ring)
-        lab.stage.on_due = clock.set
-        lab.stage.nursery.start_soon(clock.run)
-        return clock
 
 
 async def want(session: LabSession, due_ms: int) -> None:

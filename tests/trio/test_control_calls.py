@@ -147,9 +147,9 @@ async def test_event_and_result_of_a_control_call_are_one_write():
         writes: list[list[str]] = []
         append = lab.stage.store.append
 
-        def listen(session: str, records: Any, header: Any = None) -> None:
+        def listen(session: str, records: Any, header: Any = None, due: Any = None) -> None:
             writes.append([type(lab.stage.codec.decode(r.body)).__name__ for r in records])
-            append(session, records, header)
+            append(session, records, header, due)
 
         lab.stage.store.append = listen  # type: ignore[method-assign]  # the test listens
         await session.run("go")

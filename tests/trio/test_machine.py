@@ -15,7 +15,7 @@ from callboard.actors.events import Call, ToolReturned
 from callboard.actors.messages import Stopped
 from callboard.actors.model import Reply, Result
 from callboard.actors.phase import Phase
-from callboard.actors.store import Header, Record
+from callboard.actors.store import Due, Header, Record
 from callboard.actors.testing import ScriptedModel, open_lab, seeded_run
 from callboard.actors.tool import tool
 
@@ -39,12 +39,14 @@ class Refusing(Disk):
 
     refused = False
 
-    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
+    def append(
+        self, session: str, records: Sequence[Record], header: Header | None = None, due: Due | None = None
+    ) -> None:
         """Take records, or not."""
         if not self.refused and any(type(Codec().decode(record.body)) is ToolReturned for record in records):
             self.refused = True
             raise LogError("the disk is full")
-        super().append(session, records, header)
+        super().append(session, records, header, due)
 
 
 @tool(parallel=True)
@@ -76,12 +78,14 @@ class Full(Disk):
 
     refusals = 0
 
-    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
+    def append(
+        self, session: str, records: Sequence[Record], header: Header | None = None, due: Due | None = None
+    ) -> None:
         """Take records, or not."""
         if self.refusals:
             self.refusals -= 1
             raise LogError("the disk is full")
-        super().append(session, records, header)
+        super().append(session, records, header, due)
 
 
 @pytest.mark.parametrize("turns", [True, False])

@@ -13,7 +13,7 @@ from callboard.actors.facts import PlanApproved, PlanHandedOver, PlanModeSet, Qu
 from callboard.actors.memory import MemoryStore
 from callboard.actors.messages import HandedOver
 from callboard.actors.mode import MODE, Mode
-from callboard.actors.store import Header, Record
+from callboard.actors.store import Due, Header, Record
 from callboard.actors.testing import Lab, LabSession, open_lab
 from callboard.plugins.handovers import HAND_OVER, HANDOVERS
 from callboard.plugins.plan_mode import plan_mode_plugin
@@ -32,9 +32,11 @@ class Written(MemoryStore):
         super().__init__()
         self.writes: list[tuple[Sequence[Record], Header | None]] = []
 
-    def append(self, session: str, records: Sequence[Record], header: Header | None = None) -> None:
+    def append(
+        self, session: str, records: Sequence[Record], header: Header | None = None, due: Due | None = None
+    ) -> None:
         """Remember it."""
-        super().append(session, records, header)
+        super().append(session, records, header, due)
         self.writes.append((tuple(records), header))
 
 
