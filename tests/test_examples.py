@@ -13,6 +13,12 @@ SAYS = {
     "interrupt.py": ("Interrupting(turn=1)", "turn 1 aborted by interrupted", "stubborn: abandoned", "What else?"),
     "subagents.py": ("ants completed: ants done", "wasps completed: wasps done", "All three are back."),
     "durable.py": ("completed: buy flour\npending: bake\nBaking now.\n",),
+    "plan_to_goal.py": (
+        "  plan mode on\n  ? Which paper? -> matte\n",
+        "Keep planning: There are only two walls.\n  ? May this plan be carried out? -> Approve\n",
+        "turn 2: Printed.  [1 open]\n  schedule-1 due\nturn 3: A reminder: the ink is dry.  [1 open]\n",
+        "  goal complete: Both posters are on the walls.\nturn 5: Both are on the walls.  [0 open]\n",
+    ),
     "own_plugin.py": ("('Bees dislike smoke.',)\nKeep in mind: Bees dislike smoke.\n",),
     "metrics.py": ('{outcome="completed",tool="update_plan"} 1.0', '{outcome="failed",tool="todo_write"} 1.0'),
 }

@@ -216,6 +216,13 @@ def test_plan_mode_is_on_before_the_task(tmp_path):
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
+def test_what_a_command_answers_is_told(tmp_path):
+    """A line that is a plugin's command says what it did, and runs no model."""
+    done = cli(tmp_path, "run", "/goal show", "--model", "scripted:demo")
+    assert (0, "There is no goal. /goal TEXT sets one.") == (done.returncode, done.stdout.splitlines()[0])
+    assert done.stdout.splitlines()[1].startswith("0 turns")
+
+
 def test_a_reader_that_leaves_ends_it_quietly(tmp_path):
     """When the pipe breaks, as with head, it stops within seconds and says nothing."""
     with start(tmp_path, *STORY) as command:
