@@ -126,12 +126,15 @@ class Batch:
 
     async def _ask_guards(self, entry: Entry) -> None:
         """The plugins that may refuse a call; the first reason is its result."""
-        assert entry.tool is not None
+        tool, id_, given = entry.tool, entry.call.id, entry.arguments
+        assert tool is not None
+        given = own_copy(given) if isinstance(given, str) else given
+        call = ToolCall(self._log.session, self._path, self._turn, id_, entry.call.name, given, self._cell_id)
         for plugin in self._stage.guards:
             assert plugin.guard is not None
             try:
-                with CallView(self._scene, entry.call.id, asks=self._write) as view:
-                    reason = await plugin.guard(view, self._seen(entry), entry.tool)
+                with CallView(self._scene, id_, asks=self._write) as view:
+                    reason = await plugin.guard(view, call, tool)
             except Exception as error:  # who cannot decide refuses
                 reason = f"plugin {plugin.name} could not decide about this call: {describe(error)}"
             if reason is not None:

@@ -124,9 +124,11 @@ class EventLog:
             return self.seq - 1
         now = self._now_ms() if at_ms is None else at_ms
         states, records = self._fold(events, now)
-        due_ms = self.due_ms
-        if any(states[at] is not self.states[at] for at, _ in self._folds.dues):
-            due_ms = self._folds.due_ms(states)
+        due_ms, before = self.due_ms, self.states
+        for at, _ in self._folds.dues:  # most events change nothing that is due
+            if states[at] is not before[at]:
+                due_ms = self._folds.due_ms(states)
+                break
         if due_ms != self.due_ms or (header is not None and due_ms is not None):
             self._store.append(self.session, records, header, Due(due_ms))
         else:

@@ -20,7 +20,7 @@ from callboard.actors.hooks import hook_notes
 from callboard.actors.mode import MODE
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.notices import Delta
-from callboard.actors.plugin import Enter, Reject, TextFilter
+from callboard.actors.plugin import Enter, Plugin, Reject, TextFilter
 from callboard.actors.receipts import clean_text
 from callboard.actors.view import CallView
 
@@ -171,16 +171,16 @@ class Regular(Shrinking):
         if step == 1 and self._stage.slots.on_turn_start and not await self._may_start(offered):
             return False
         entering = offered
-        for plugin in self._stage.gates:
-            assert plugin.before_step is not None
-            with CallView(self._scene) as view:
+        with CallView(self._scene) as view:
+            for plugin in self._stage.gates:
+                assert plugin.before_step is not None
                 decision = await plugin.before_step(view, entering)
-            if isinstance(decision, Reject):
-                self._claim(*self._still_queued(offered, entering))
-                self._blocked, self._error = True, clean_text(str(decision.reason))
-                return False
-            assert isinstance(decision, Enter), f"before_step of {plugin.name} must answer Enter or Reject"
-            entering = decision.messages
+                if isinstance(decision, Reject):
+                    self._claim(*self._still_queued(offered, entering))
+                    self._blocked, self._error = True, clean_text(str(decision.reason))
+                    return False
+                assert isinstance(decision, Enter), f"before_step of {plugin.name} must answer Enter or Reject"
+                entering = decision.messages
         claimed, entering = self._still_queued(offered, entering)
         if step == 1 and not entering and (offered != claimed or not self._log[HISTORY].messages):
             self._claim(claimed, entering)
@@ -254,30 +254,23 @@ class Regular(Shrinking):
         return (PlanModeRequested(None) if mode.pending == mode.active else PlanModeSet(mode.pending),)
 
     def _prompt(self, step: int) -> Prompt:
-        parts = [self._system] if self._system else []
-        for plugin in self._stage.writers:
-            assert plugin.prompt_section is not None
-            with CallView(self._scene) as view:
-                parts.append(plugin.prompt_section(view) or "")
-        system = "\n\n".join(part for part in parts if part)
+        """What the model reads; and, while the plugins are asked, who reads what it says."""
+        stage, parts = self._stage, [self._system] if self._system else []
+        with CallView(self._scene) as view:
+            for plugin in stage.writers:
+                assert plugin.prompt_section is not None
+                if section := plugin.prompt_section(view):
+                    parts.append(section)
+            effort = _first(view, stage.efforts, "effort")
+            self._filter = _first(view, stage.readers, "reads")
+        system = "\n\n".join(parts)
         messages = self._log[HISTORY].messages
-        specs, effort = self._specs(), self._effort() if self._stage.efforts else None
-        return Prompt(self._log.session, self._turn, step, system, messages, specs, self._schema, effort)
-
-    def _effort(self) -> str | None:
-        """How hard the model should think, as the first plugin wants that has a wish."""
-        for plugin in self._stage.efforts:
-            assert plugin.effort is not None
-            with CallView(self._scene) as view:
-                wished = plugin.effort(view)
-            if wished is not None:
-                return wished
-        return None
+        return Prompt(self._log.session, self._turn, step, system, messages, self._specs(), self._schema, effort)
 
     def _hear(self, reply: Reply) -> None:
         self._first_token()
         calls, usage, provider = tuple(reply.calls), self._cost(reply), self._provider()
-        text = self._filtered(reply.text) if self._stage.readers else reply.text
+        text = reply.text if self._filter is None else self._filtered(self._filter, reply.text)
         said = ModelSaid(text, calls, False, usage, self._model_s, provider, reply.truncated)  # noqa: FBT003 - a field
         self._said = []
         if calls and not (self._stage.slots.before_tool or self._capped):
@@ -296,8 +289,9 @@ class Regular(Shrinking):
         if not piece:  # a sign of life
             return
         self._first_token()
-        if not self._said and self._stage.readers:
-            self._filter = self._text_filter()
+        if not self._said and self._filter is not None:  # another attempt begins with another filter
+            with CallView(self._scene) as view:
+                self._filter = _first(view, self._stage.readers, "reads")
         self._said.append(piece)
         self._show((("text", piece),) if self._filter is None else self._filter.feed(piece))
 
@@ -305,22 +299,9 @@ class Regular(Shrinking):
         for part, text in parts:
             self._scene.on_delta(Delta(self._log.session, self._turn, part, text))
 
-    def _text_filter(self) -> TextFilter | None:
-        """That of the first plugin that wants to read along."""
-        for plugin in self._stage.readers:
-            assert plugin.reads is not None
-            with CallView(self._scene) as view:
-                found = plugin.reads(view)
-            if found is not None:
-                return found
-        return None
-
-    def _filtered(self, text: str) -> str:
+    def _filtered(self, reader: TextFilter, text: str) -> str:
         """What of a whole answer is said to the user; what else it holds goes on the log before it."""
-        reader = self._filter if self._said else self._text_filter()
         self._filter = None
-        if reader is None:
-            return text
         self._show(reader.end())
         said, events = reader.read(text)
         self._log.append(*events)
@@ -347,3 +328,12 @@ class Regular(Shrinking):
         """Tell the bodies of open calls to end."""
         if self._batch is not None:
             self._batch.leave()
+
+
+def _first(view: CallView, plugins: Iterable[Plugin], slot: Literal["effort", "reads"]) -> Any:
+    """What the first of them answers that has an answer."""
+    for plugin in plugins:
+        answer = getattr(plugin, slot)(view)
+        if answer is not None:
+            return answer
+    return None
