@@ -6,7 +6,7 @@ kill the run, and a `trio.Cancelled` means nothing to asyncio.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import trio
@@ -43,6 +43,29 @@ class Spawned:
         """Cancel its scope; the end still arrives through `on_end`. Any number of times, from the loop's thread."""
         if not self.ended:
             self.scope.cancel()
+
+
+class Starts(Protocol):
+    """Where Trio functions are started: a guest of the host's loop, or a whole run on Trio alone."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the run is ending or over: nothing starts any more."""
+        ...
+
+    def now_s(self) -> float:
+        """Trio's clock, in seconds; while the run lives."""
+        ...
+
+    def spawn(
+        self, fn: Callable[[], Awaitable[Any]], on_end: Callable[[Outcome], object], *, name: str | None = None
+    ) -> Spawned:
+        """Run an async Trio function; `on_end(outcome)` is called exactly once, whatever happens."""
+        ...
+
+    async def wait(self) -> None:
+        """Return when the run has ended; raise a RuntimeError when it died."""
+        ...
 
 
 class Started(asyncio.Future[T]):

@@ -22,8 +22,8 @@ from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
 from callboard.metrics.collector import Snapshot
 from callboard.runtime.config import RuntimeConfig
+from callboard.runtime.crossing import Starts
 from callboard.runtime.fork import Forks
-from callboard.runtime.guest import Guest
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.models import ModelNames
@@ -47,7 +47,7 @@ class Sessions:
 
     def __init__(
         self,
-        guest: Guest,
+        guest: Starts,
         stage: Stage,
         config: RuntimeConfig,
         models: ModelNames,
@@ -261,9 +261,11 @@ class Sessions:
 
     async def end(self, ends_s: float) -> tuple[str, ...]:
         """(asyncio) End all, the subagents first, until `ends_s` on the loop's clock; who still lives then."""
-        loop = self._guest.loop
-        children = self._guest.start(self._stop_children)
+        loop, ended = asyncio.get_running_loop(), Pending()
+        stopping = self._guest.spawn(self.stop_children, ended.reply, name="sessions stop subagents")
+        children = asyncio.ensure_future(ended.get())
         await asyncio.wait((children,), timeout=max(0.0, ends_s - loop.time()))
+        stopping.cancel()
         children.cancel()
         ending = asyncio.ensure_future(self.supervisor.shutdown())
         await asyncio.wait((ending,), timeout=max(0.0, ends_s - loop.time()))
@@ -272,7 +274,7 @@ class Sessions:
         ending.cancel()
         return tuple(child.id for child in self.supervisor.children())
 
-    async def _stop_children(self) -> None:
+    async def stop_children(self) -> None:
         """(Trio) Start nothing more, and stop all subagents, the deepest first, so that their parents record it."""
         self.registry.open = False
         by_depth: dict[int, list[Session]] = {}

@@ -29,8 +29,9 @@ from callboard.actors.childspec import (
 from callboard.actors.errors import IntensityReached, SessionClosed, UsageError
 from callboard.actors.notices import ChildRestarted
 from callboard.runtime.children import ChildRecord, SupervisorRecord, crash_text, exit_of
-from callboard.runtime.crossing import Outcome, Spawned
-from callboard.runtime.guest import ABORT_WINDOW_S, Guest
+from callboard.runtime.crossing import Outcome, Spawned, Starts
+from callboard.runtime.guest import ABORT_WINDOW_S
+from callboard.runtime.waiting import Gate, Pending
 
 INTENSITY = Intensity()
 
@@ -71,7 +72,7 @@ class Supervisor:
 
     def __init__(
         self,
-        guest: Guest,
+        guest: Starts,
         *,
         id: str,
         children: Iterable[ChildSpec] = (),
@@ -101,7 +102,7 @@ class Supervisor:
         self._due: set[str] = set()  # what a running renewal will start again
         self._due_after_s = 0.0
         self._renewal: Spawned | None = None
-        self._over: asyncio.Future[None] = self._guest.loop.create_future()
+        self._over = Gate()
         self._ran: trio.Event | None = None
 
     # -- what callers ask --------------------------------------------------------------------------------------------
@@ -131,7 +132,9 @@ class Supervisor:
         if trio.lowlevel.in_trio_task():
             await self._end(child)
         else:
-            await asyncio.wait((self._guest.start(self._end, child, name=f"{self.id} ends {id}"),))
+            ended = Pending()
+            self._guest.spawn(partial(self._end, child), ended.reply, name=f"{self.id} ends {id}")
+            await ended.get()
         return id not in self._left
 
     def let_go(self, id: str) -> None:
@@ -204,9 +207,12 @@ class Supervisor:
             self._guest.spawn(self._end_all, self._all_ended, name=f"{self.id} ends")
 
     async def shutdown(self) -> tuple[str, ...]:
-        """(asyncio) End all children, each within its `shutdown_s`, and return the names of those that still live."""
+        """End all children, each within its `shutdown_s`, and return the names of those that still live.
+
+        (asyncio or Trio) The ending goes on when the caller is cancelled.
+        """
         self.end()
-        await asyncio.wait((self._over,))
+        await self._over.wait()
         return self._names_left()
 
     async def wait(self) -> None:
@@ -214,11 +220,16 @@ class Supervisor:
 
         A RuntimeError says that the Trio run died under it.
         """
-        await asyncio.wait((self._over, self._guest.over), return_when=asyncio.FIRST_COMPLETED)
+        over, died = asyncio.ensure_future(self._over.wait()), asyncio.ensure_future(self._guest.wait())
+        try:
+            await asyncio.wait((over, died), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            died.cancel()
         if self._failure is not None:
             raise self._failure
-        if not self._over.done():
-            await self._guest.wait()
+        if not self._over.opened:
+            died.result()
 
     # -- a child ends ------------------------------------------------------------------------------------------------
 
@@ -359,7 +370,7 @@ class Supervisor:
 
     def _all_ended(self, outcome: Outcome) -> None:
         self._phase = "over"
-        self._over.set_result(None)
+        self._over.open()
         if self._ran is not None and trio.lowlevel.in_trio_run():
             self._ran.set()
         assert outcome.error is None or self._guest.ending, f"an ending failed: {outcome.error!r}"

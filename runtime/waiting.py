@@ -47,6 +47,34 @@ class Pending:
         return answer
 
 
+class Gate:
+    """Opened once, on the loops' thread; any number may wait for that, from either loop."""
+
+    __slots__ = ("_waiting", "opened")
+
+    def __init__(self) -> None:
+        self.opened = False
+        self._waiting: list[Pending] = []
+
+    def open(self) -> None:
+        """Let all through who wait, and all who come."""
+        self.opened = True
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.reply(None)
+
+    async def wait(self) -> None:
+        """Return once it is open."""
+        if not self.opened:
+            one = Pending()
+            self._waiting.append(one)
+            try:
+                await one.get()
+            finally:
+                if one in self._waiting:
+                    self._waiting.remove(one)
+
+
 class Latch:
     """Set by anyone on the loops' thread; `wait` returns once it was set since the last wait."""
 
