@@ -6,6 +6,7 @@ from typing import Any
 
 from callboard.actors.facts import ApprovalAsked, QuestionAsked
 
+GOAL_PARTS = ("rounds", "tokens", "spent_ms", "created_ms", "updated_ms", "corrupt")
 INTERNAL = ("asked", "before")  # parts of the permissions that are kept for the fold's own sake
 
 
@@ -33,6 +34,25 @@ def _plan_mode(state: Any) -> Any:
     return {name: value for name, value in state.items() if name != "narrate"}
 
 
+def _goal(state: Any) -> Any:
+    """The goal and how far it is, None without one; `corrupt` says why it cannot be read."""
+    if state["goal"] is None:
+        return None if state["corrupt"] is None else {"corrupt": state["corrupt"]}
+    return {**state["goal"], **{name: state[name] for name in GOAL_PARTS}}
+
+
+def _schedule(state: Any) -> Any:
+    """The reminders that are set; `flaw` says why they cannot be read."""
+    return {name: state[name] for name in ("active", "flaw")}
+
+
 SHOWN: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {"questions": _questions, "approvals": _approvals, "permissions": _permissions, "plan_mode": _plan_mode}
+    {
+        "questions": _questions,
+        "approvals": _approvals,
+        "permissions": _permissions,
+        "plan_mode": _plan_mode,
+        "goal": _goal,
+        "schedule": _schedule,
+    }
 )

@@ -48,7 +48,7 @@ async def test_a_line_sets_a_goal_and_the_session_reaches_it(store):
         await s.wait_idle()
         assert ["create", "complete"] == done(rt, "s")
         shown = s.state()["goal"]
-        assert ("complete", 2, None) == (shown["goal"]["phase"], shown["rounds"], shown["corrupt"])
+        assert ("complete", 2, None) == (shown["phase"], shown["rounds"], shown["corrupt"])
 
 
 async def test_a_fork_has_the_goal_and_does_not_go_on(store):
@@ -113,7 +113,7 @@ async def test_a_new_runtime_goes_on_only_when_asked(tmp_path):
         await s.set_mode("default")
         await s.run("hi")
         await s.wait_idle()
-        assert (["create"], 1) == (done(rt, "s"), s.state()["goal"]["made"])
+        assert (["create"], 0) == (done(rt, "s"), s.state()["goal"]["rounds"])
         await s.command("/goal resume")
         await s.wait_idle()
         assert ["create", "resume", "complete"] == done(rt, "s")
@@ -127,3 +127,16 @@ async def test_the_number_of_rounds_is_configured():
         s = await rt.create("s")
         assert Told("Goal goal-1, active; 0 of 3 rounds: win") == await s.command("/goal win")
         await s.wait_idle()
+
+
+async def test_the_state_shows_a_goal_as_people_know_it():
+    """`state()` has the goal with how far it is, and nothing of what the rounds are driven by; None without one."""
+    async with open_runtime(model=finishing()) as rt:
+        s = await rt.create("s")
+        assert (None, {"active": [], "flaw": ""}) == (s.state()["goal"], s.state()["schedule"])
+        await s.command("/goal win")
+        await s.wait_idle()
+        goal = s.state()["goal"]
+        own = {"rounds": 2, "tokens": 0, "corrupt": None, "id": "goal-1", "objective": "win", "phase": "complete"}
+        assert own == {name: goal[name] for name in own}
+        assert {"stops", "turn", "waiting"}.isdisjoint(goal)
