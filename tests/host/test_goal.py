@@ -133,7 +133,7 @@ async def test_the_state_shows_a_goal_as_people_know_it():
     """`state()` has the goal with how far it is, and nothing of what the rounds are driven by; None without one."""
     async with open_runtime(model=finishing()) as rt:
         s = await rt.create("s")
-        assert (None, {"active": [], "flaw": ""}) == (s.state()["goal"], s.state()["schedule"])
+        assert (None, {"active": (), "flaw": ""}) == (s.state()["goal"], s.state()["schedule"])
         await s.command("/goal win")
         await s.wait_idle()
         goal = s.state()["goal"]
