@@ -126,15 +126,14 @@ class Batch:
 
     async def _ask_guards(self, entry: Entry) -> None:
         """The plugins that may refuse a call; the first reason is its result."""
-        tool, id_, given = entry.tool, entry.call.id, entry.arguments
-        assert tool is not None
-        given = own_copy(given) if isinstance(given, str) else given
+        assert entry.tool is not None
+        id_, given = entry.call.id, own_copy(entry.arguments) if isinstance(entry.arguments, str) else entry.arguments
         call = ToolCall(self._log.session, self._path, self._turn, id_, entry.call.name, given, self._cell_id)
         for plugin in self._stage.guards:
             assert plugin.guard is not None
             try:
                 with CallView(self._scene, id_, asks=self._write) as view:
-                    reason = await plugin.guard(view, call, tool)
+                    reason = await plugin.guard(view, call, entry.tool)
             except Exception as error:  # who cannot decide refuses
                 reason = f"plugin {plugin.name} could not decide about this call: {describe(error)}"
             if reason is not None:

@@ -1,98 +1,118 @@
-"""From a plan to a goal: a question, an approval, a checklist, a reminder, and rounds that end by themselves."""
+"""From a plan to a goal: a question, a review, a checklist, a reminder, and rounds that a session goes on by itself."""
 
 import asyncio
-import json
+from collections.abc import Iterator
 
 from callboard.actors import (
     Call,
     Envelope,
+    Event,
     GoalChanged,
+    MessageQueued,
+    ModelSaid,
+    Option,
     PlanModeSet,
     PlanUpdated,
-    Prompt,
+    QuestionAnswered,
     QuestionAsked,
     ReminderFired,
     ReminderSet,
     Reply,
+    ToolReturned,
     TurnEnded,
+    tool,
 )
-from callboard.actors.testing import ScriptedModel
-from callboard.runtime import SessionHandle, open_runtime
+from callboard.actors.testing import FakeWall, ScriptedModel
+from callboard.runtime import open_runtime
 
-PAPER = {"id": "paper", "header": "Paper", "question": "Which paper?"}
-PAPERS = [{"label": "matte", "description": "No glare."}, {"label": "glossy", "description": "Stronger colours."}]
-PLAN = "# Posters\n\n1. Buy matte paper.\n2. Print {count} posters.\n3. Put them on the walls."
-SAYS = {2: "Printed.", 3: "A reminder: the ink is dry.", 4: "One is on the wall.", 5: "Both are on the walls."}
+PLAN = "# Two posters\n1. Print both on recycled paper.\n2. Hang them up once the ink is dry."
+QUESTION = {"id": "paper", "question": "On which paper?", "options": [{"label": "Recycled"}, {"label": "Glossy"}]}
 
 
-def checklist(**steps: str) -> Call:
-    """The plan as a checklist that the user follows."""
-    return Call("update_plan", {"plan": [{"step": step, "status": status} for step, status in steps.items()]})
+def work(task: str, minutes: int) -> Call:
+    """Something done by hand."""
+    return Call("work", {"task": task, "minutes": minutes})
 
 
-def play(prompt: Prompt) -> Reply:
-    """The model is a script: what it does in each turn and step."""
-    match prompt.turn, prompt.step:
-        case 1, 1:
-            return Reply("", [Call("request_user_input", {"questions": [{**PAPER, "options": PAPERS}]})])
-        case 1, step:
-            return Reply("", [Call("exit_plan_mode", {"plan": PLAN.format(count=9 if step == 2 else 2)})])
-        case 2, 1:
-            remind = Call("schedule_create", {"prompt": "The ink is dry.", "after_seconds": 1})
-            return Reply("", [checklist(paper="completed", printing="completed", walls="pending"), remind])
-        case 4, 1:
-            return Reply("", [checklist(paper="completed", printing="completed", walls="in_progress")])
-        case 5, 1:
-            return Reply("", [checklist(paper="completed", printing="completed", walls="completed"), Call("get_goal")])
-        case 5, 2:
-            goal = json.loads(prompt.messages[-1].text)["goal"]
-            done = {"goal_id": goal["id"], "revision": goal["revision"], "action": "complete"}
-            return Reply("", [Call("update_goal", done)])
-    return Reply(SAYS[prompt.turn])
+def checklist(printing: str, hanging: str) -> Call:
+    """How far it is."""
+    steps = [{"step": "Print", "status": printing}, {"step": "Hang up", "status": hanging}]
+    return Call("update_plan", {"plan": steps})
 
 
-async def answer(session: SessionHandle, asked: QuestionAsked) -> None:
-    """The user: chooses, and says more where that is needed."""
-    choice, text = asked.options[0].label, None
-    if "9 posters" in asked.detail:
-        choice, text = "Keep planning", "There are only two walls."
-    print(f"  ? {asked.question} -> {choice}{'' if text is None else f': {text}'}")
-    await session.answer(asked.id, [choice], text)
+SCRIPT = [
+    Reply("", [Call("request_user_input", {"questions": [QUESTION]})]),
+    Reply("", [Call("exit_plan_mode", {"plan": PLAN})]),
+    # approved: the next turn carries it out
+    Reply("", [checklist("in_progress", "pending"), work("Print two posters", 10)]),
+    Reply("", [Call("schedule_create", {"prompt": "The ink is dry.", "after_seconds": 1800})]),
+    Reply("Meanwhile there is the floor.", [work("Sweep the shop", 30)]),
+    Reply("The floor is clean."),
+    # the reminder starts a turn
+    Reply("", [checklist("completed", "in_progress")]),
+    Reply("The posters can go up now."),
+    # the goal, round by round
+    Reply("One at a time.", [work("Hang one at the door", 5)]),
+    Reply("One is left."),
+    Reply("", [work("Hang one in the window", 5), checklist("completed", "completed")]),
+    Reply("Both are up; a last look from outside."),
+    Reply("", [Call("update_goal", {"goal_id": "goal-1", "revision": 1, "action": "complete"})]),
+    Reply("Both posters hang, and straight."),
+]
 
 
-async def watch(session: SessionHandle, until: int, after: int = -1) -> int:
-    """A client: shows what happens, and passes on what the user says, until a turn ends; how far it has read."""
-    async for item in session.events(after=after):
-        match item:
-            case Envelope(event=PlanModeSet(active=active)):
-                print(f"  plan mode {'on' if active else 'off'}")
-            case Envelope(event=QuestionAsked() as asked):
-                await answer(session, asked)
-            case Envelope(event=PlanUpdated(plan=plan)):
-                print("  " + ", ".join(f"{step.step}: {step.status}" for step in plan))
-            case Envelope(event=ReminderSet(reminder=reminder)):
-                print(f"  {reminder.id} set: {reminder.prompt}")
-            case Envelope(event=ReminderFired(id=id_)):
-                print(f"  {id_} due")
-            case Envelope(event=GoalChanged(operation=operation, goal=goal)):
-                print(f"  goal {operation}: {goal.objective}")
-            case Envelope(event=TurnEnded() as ended, seq=seq):
-                said = ended.last_message or "(the plan is approved)"
-                print(f"turn {ended.turn}: {said}  [{ended.open_steps} open]")
-                if ended.turn == until:
-                    return seq
-    return after
+def told(event: Event) -> Iterator[str]:
+    """What a person may want to know of an event."""
+    match event:
+        case MessageQueued(source="user", text=text):
+            yield f"> {text}"
+        case MessageQueued(source="goal", id=id):
+            yield f"Round {id.rpartition(':')[2]}."
+        case PlanModeSet(active=active):
+            yield f"Plan mode is {'on' if active else 'off'}."
+        case QuestionAsked(question=question, detail=detail, options=options):
+            yield from (f"    {line}" for line in detail.splitlines())
+            yield f"? {question} {' / '.join(option.label for option in options)}"
+        case QuestionAnswered(selected=selected):
+            yield f"> {' '.join(selected)}"
+        case PlanUpdated(plan=steps):
+            yield "  ".join(f"[{'x' if step.status == 'completed' else ' '}] {step.step}" for step in steps)
+        case ReminderSet(reminder=reminder):
+            yield f"Reminder in {reminder.rule} s: {reminder.prompt}"
+        case ReminderFired():
+            yield "The reminder comes."
+        case GoalChanged(goal=goal):
+            yield f"Goal, {goal.phase}: {goal.objective}"
+        case ToolReturned(name="work", text=text):
+            yield f"* {text}"
+        case ModelSaid(text=text) if text:
+            yield text
 
 
 async def main() -> None:
-    """Plan, carry out, be reminded; then work towards a goal, round by round, until it is reached."""
-    async with open_runtime(model=ScriptedModel(play)) as rt:
+    """The user's part: switch Plan mode on, answer what is asked, and give the goal."""
+    wall = FakeWall()
+
+    @tool(name="work", runs_on="trio")
+    def by_hand(task: str, minutes: int) -> str:
+        """Do something by hand; the clock goes on."""
+        wall.advance(60 * minutes)
+        return f"{task}: {minutes} minutes"
+
+    async with open_runtime(model=ScriptedModel(SCRIPT), tools=[by_hand], clock=wall) as rt:
         session = await rt.create()
         await session.set_mode("plan")
-        await session.submit("Posters for the market, please.")
-        read = await watch(session, until=3)
-        await session.command("/goal Both posters are on the walls.")
-        await watch(session, until=5, after=read)
+        await session.submit("Two posters for the market, please.")
+        async for item in session.events():
+            for line in told(item.event) if isinstance(item, Envelope) else ():
+                print(line)
+            match item:
+                case Envelope(event=QuestionAsked(id=id, options=(Option(label=first), *_))):
+                    await session.answer(id, [first])
+                case Envelope(event=TurnEnded(turn=3)):
+                    await session.command("/goal Both posters are on the walls.")
+                case Envelope(event=TurnEnded(turn=6)):
+                    break
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from callboard.actors.facts import (
     ReminderFired,
     ReminderSet,
 )
+from callboard.plugins.handovers import message_id
 from callboard.runtime.clock import local_text
 from callboard.runtime.doors.board import CUT, TEXT_MAX_CHARS
 from callboard.runtime.doors.wording import call_text, fit, one_line, paragraphs, seconds_text
@@ -37,6 +38,7 @@ from callboard.runtime.doors.wording import call_text, fit, one_line, paragraphs
 KEPT_MAX = 1_000  # of what is remembered to tell later events by; then the oldest is forgotten
 LATE_MIN_S = 60.0  # from here on a reminder says how late it is
 HOURS_FROM_S = 7_200.0
+HAND_OVER = message_id("")
 BAR = "  │ "  # beside what a question is about, which may have lists of its own
 
 EXECUTIONS: Mapping[Execution, str] = MappingProxyType(
@@ -97,14 +99,13 @@ class Chapters:
             number = queued.id.rpartition(":")[2]
             yield fit(Text(f"round {one_line(number)}{most} of the goal", "cyan"), room)
         elif queued.source == "plan":
-            mark = f"› ({queued.source}) "
-            if self._approved.get(session, "") is None:
-                yield from paragraphs(queued.text, room, "dim", mark)
-            else:
-                yield fit(Text(mark + one_line(queued.text), "dim"), room)
+            shown = queued.id.startswith(HAND_OVER) and self._approved.get(session, "") is not None
+            yield from () if shown else paragraphs(queued.text, room, "dim", "› (plan) ")
 
     def requested(self, requested: PlanModeRequested, session: str, room: int) -> Iterator[Text]:
-        """A mode was chosen for the next step, or that was taken back."""
+        """A mode was chosen for the next step, or that was taken back; what comes with a plan is told by the plan."""
+        if requested.active is not None and not requested.narrate:
+            return
         if requested.active is None:
             yield fit(Text("plan mode stays as it is", "dim"), room)
         else:

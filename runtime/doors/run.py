@@ -12,6 +12,7 @@ from callboard.actors.books import TURN
 from callboard.actors.checks import check_submit
 from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallboardError, SessionNotFound, UsageError
+from callboard.actors.facts import ReminderFired
 from callboard.actors.messages import Accepted, Interrupting, ModeAnswer, Refused, Told
 from callboard.plugins import DEFAULT
 from callboard.plugins.files import FILES
@@ -97,6 +98,12 @@ def _task(given: str | None) -> str:
     return data.decode(errors="replace")
 
 
+def waiting_lines(session: SessionHandle) -> list[str]:
+    """What comes later, when nothing may run any more: reminders."""
+    count = len(session.state().get("schedule", {}).get("active", ()))
+    return [f"{counted(count, 'reminder')} set: what is due comes while a program runs on this store"] if count else []
+
+
 class Run:
     """One run of the command: what is shown, and what it comes to."""
 
@@ -111,11 +118,28 @@ class Run:
     async def all(self) -> int:
         """Open, work, show, close; the exit code."""
         async with self._program.opened(self._rt) as rt:
+            known = await self._known(rt)
             session, is_new = await self._session(rt)
-            log = rt.actor(session.id).log
-            tasks = self._tasks(session.id, log[TURN].number)
+            tasks = self._tasks(session.id, rt.actor(session.id).log[TURN].number)
+            after = -1 if is_new else await self._seen(session.id, known)
             with self._metrics(rt), self._screen:
-                return await self._work(session, tasks, after=-1 if is_new else log.seq - 1)
+                return await self._work(session, tasks, after)
+
+    async def _known(self, rt: Runtime) -> int:
+        """How many events the session that is asked for has in the store, before it is opened."""
+        id_ = self._options.session
+        return 0 if id_ is None else next((one.events for one in await rt.stored() if one.id == id_), 0)
+
+    async def _seen(self, session: str, known: int) -> int:
+        """The last event that is history: what was open is closed without a word, but reminders that came are news."""
+        last = self._rt.actor(session).log.seq - 1
+        if known <= last:
+            async for item in self._rt.read(session, after=known - 1):
+                if isinstance(item, Envelope) and isinstance(item.event, ReminderFired):
+                    return item.seq - 2  # its message is told with it
+                if isinstance(item, Envelope) and item.seq >= last:
+                    break
+        return last
 
     async def _session(self, rt: Runtime) -> tuple[SessionHandle, bool]:
         """The session that is asked for, and whether it is new."""
@@ -262,6 +286,7 @@ class Run:
             lines.insert(0, f"replayed: {tally.replay_line()}; from {summary(model.recording)}")
         if self._interrupting is not None:
             lines.append(f"interrupted; the session is kept: --session {visible(session.id)} goes on with it")
+        lines += waiting_lines(session)
         for line in lines:
             if self._options.json:
                 say_error(line)

@@ -32,6 +32,7 @@ from callboard.actors.events import (
 )
 from callboard.actors.facts import ChildEnded, ChildSpawned, PlanUpdated, TodosWritten
 from callboard.plugins.plan import Plan
+from callboard.plugins.plan_mode import DISMISSED, KEEP_PLANNING
 from callboard.runtime.doors.board import CUT, plan_lines, todo_lines, visible
 from callboard.runtime.doors.chapters import CHAPTERS, Chapters
 from callboard.runtime.doors.wording import call_text, fit, one_line, paragraphs, seconds_text
@@ -80,6 +81,7 @@ class Story:
         self._names: dict[str, str] = {root: ""}
         self._calls: dict[tuple[str, str], str] = {}
         self._chapters = Chapters(asks=asks)
+        self._announced = False  # a turn of the root that comes next, by the reminder or the round that starts it
 
     def take(self, envelope: Envelope) -> list[Text]:
         """The lines that this event adds, without line ends; none for what people need not see."""
@@ -110,6 +112,8 @@ class Story:
         yield fit(Text(f"so far this is session {one_line(forked.source)}; it goes its own way from here", "dim"), room)
 
     def _queued(self, queued: MessageQueued, session: str, room: int) -> Iterator[Text]:
+        if session == self._root and queued.source in ("goal", "schedule"):
+            self._announced = True
         if queued.task in ("compact", "review"):
             yield from paragraphs(f"/{queued.task} {queued.text}".rstrip(), room, "bold", "› ")
         elif queued.source == "shell":
@@ -146,7 +150,10 @@ class Story:
         yield fit(Text(f"message {visible(withdrawn.id)} was withdrawn", "dim"), room)
 
     def _turn_started(self, started: TurnStarted, session: str, room: int) -> Iterator[Text]:
-        if started.start != "user" and session == self._root:
+        if session != self._root:
+            return
+        announced, self._announced = self._announced, False
+        if started.start != "user" and not announced:
             yield fit(Text(f"turn {started.turn} starts by itself", "dim"), room)
 
     def _said(self, said: ModelSaid, session: str, room: int) -> Iterator[Text]:
@@ -170,6 +177,9 @@ class Story:
     def _returned(self, returned: ToolReturned, session: str, room: int) -> Iterator[Text]:
         text = self._calls.pop((session, returned.call), visible(returned.name))
         if returned.name in QUIET_TOOLS and returned.receipt == "completed":
+            return
+        if returned.name == "exit_plan_mode" and returned.text.startswith((KEEP_PLANNING, DISMISSED)):
+            yield fit(Text("planning goes on", "cyan"), room)
             return
         style = STYLES[returned.receipt]
         end = f"  {returned.receipt}, {seconds_text(returned.seconds)}"

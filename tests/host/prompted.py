@@ -7,6 +7,7 @@ from pathlib import Path
 from callboard.actors import Call, Prompt, Reply, tool
 from callboard.actors.model import Result
 from callboard.actors.testing import ScriptedModel
+from callboard.plugins import SCHEDULE_PLUGIN
 from callboard.plugins.ask import ask_plugin
 from callboard.runtime import Runtime, RuntimeConfig, open_runtime
 from callboard.runtime.doors.output import settle_streams, standard_output
@@ -32,6 +33,8 @@ CALLS = {
     "ask": [Call("request_user_input", {"questions": [question("wall"), question("door")]}, "q")],
     "nasty": [Call("request_user_input", {"questions": [question("wall", NASTY)]}, "q")],
     "save": [Call("save", {"text": "one"}, "c1"), Call("save", {"text": NASTY}, "c2")],
+    "soon": [Call("schedule_create", {"prompt": "Look at the paint.", "after_seconds": 1})],
+    "remind": [Call("schedule_create", {"prompt": "Look at the paint.", "after_seconds": 86_400})],
     "both": [Call("request_user_input", {"questions": [question("wall")]}, "q"), Call("save", {"text": "one"}, "c1")],
 }
 
@@ -51,7 +54,7 @@ def main() -> int:
     task, store, session, *json = sys.argv[1:]
     config = RuntimeConfig()
     options = RunOptions(config, store, task, session=session, json=bool(json))
-    plugins = [ask_plugin(default_mode=True, policy="ask")]
+    plugins = [ask_plugin(default_mode=True, policy="ask"), SCHEDULE_PLUGIN]
     rt = open_runtime(config, model=ScriptedModel(play), plugins=plugins, tools=[save], store=store)
     program = Program(standard_output({"TERM": "xterm"}))
 

@@ -18,7 +18,7 @@ from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.settings import Agents
 
-from .hosted import SLACK_S, events, until
+from .hosted import SLACK_S, until
 from .parents import Parent, of, spawn, wait
 
 

@@ -63,6 +63,27 @@ def test_approvals_come_from_a_pipe(tmp_path, text, heard):
     assert all(part in last for part in heard), last
 
 
+def test_reminders_that_are_set_are_told_at_the_end(tmp_path):
+    """Who leaves while a reminder is to come reads what it takes; without one nothing is said of it."""
+    done, other = piped(tmp_path, "remind", ""), piped(tmp_path, "hello", "")
+    assert (0, "1 reminder set: what is due comes while a program runs on this store") == (
+        done.returncode,
+        done.stdout.splitlines()[-1],
+    )
+    assert "reminder" not in other.stdout
+
+
+def test_a_reminder_that_comes_when_its_session_is_opened_is_told(tmp_path):
+    """Nothing ran when it was due: whoever goes on with the session reads of it first, and then of the task."""
+    store = "sqlite:///sessions.db"
+    assert 0 == piped(tmp_path, "soon", "", store=store).returncode
+    time.sleep(1)
+    lines = piped(tmp_path, "hello", "", store=store).stdout.splitlines()
+    told = ["reminder schedule-1 is due", "heard hello"]
+    assert told == [line for line in lines if line in told]
+    assert "› soon" not in lines
+
+
 def test_nobody_there_is_no_hang(tmp_path):
     """Without any standard input questions are dismissed, approvals denied, and the turn completes."""
     done = cli(tmp_path, "both", "memory", "s", command=COMMAND)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from callboard.actors.envelope import Envelope
-from callboard.actors.events import Event, MessageQueued, ToolCalled, ToolReturned, TurnEnded
+from callboard.actors.events import Event, MessageQueued, ToolCalled, ToolReturned, TurnEnded, TurnStarted
 from callboard.actors.facts import (
     ApprovalAsked,
     ApprovalDecided,
@@ -30,6 +30,7 @@ from callboard.actors.facts import (
     ReminderFired,
     ReminderSet,
 )
+from callboard.plugins.plan_mode import DISMISSED, KEEP_PLANNING
 from callboard.runtime.clock import local_text
 from callboard.runtime.doors.chapters import CHAPTERS, KEPT_MAX
 from callboard.runtime.doors.story import Story
@@ -60,6 +61,7 @@ def told(*events: Event, width: int = 100, session: str = "r") -> list[str]:
     [
         ([PlanModeRequested(active=True)], ["plan mode will be on from the next step"]),
         ([PlanModeRequested(active=False)], ["plan mode will be off from the next step"]),
+        ([PlanModeRequested(active=False, narrate=False)], []),
         ([PlanModeRequested(None)], ["plan mode stays as it is"]),
         ([PlanModeSet(active=True), PlanModeSet(active=False)], ["plan mode is on", "plan mode is off"]),
         (
@@ -170,16 +172,37 @@ def queued(id_: str, text: str, source: str) -> MessageQueued:
 
 
 def test_what_plugins_queue_is_not_told_twice():
-    """A reminder is told by its event alone, a round by its number, an approved plan by its first words."""
+    """A reminder and an approved plan are told by their events alone, a round by its number."""
     assert [] == told(queued("schedule:schedule-1:5", "[SCHEDULE REMINDER]\n...", "schedule"))
     assert ["round 3 of the goal"] == told(queued("goal:goal-1:1:3", "go on", "goal"))
     assert ["goal: ship it", "round 3 of 256 of the goal"] == told(
         GoalChanged("create", GOAL), queued("goal:goal-1:1:3", "go on", "goal")
     )
     plan = queued("handover:q", "Carry out:\n# P\n- one", "plan")
-    assert ["the plan is approved: it is carried out in this session", "› (plan) Carry out: # P - one"] == told(
-        PlanApproved("q", "keep", "# P"), plan
-    )
+    assert ["the plan is approved: it is carried out in this session"] == told(PlanApproved("q", "keep", "# P"), plan)
+
+
+def test_what_a_plan_needs_yet_is_told_after_an_approval():
+    """A later plan that was not approved is no repeat of the one that was: what the user said to it is shown."""
+    later = queued("answer:2", "Keep planning.", "plan")
+    assert "› (plan) Keep planning." == told(PlanApproved("q", "keep", "# P"), later)[-1]
+
+
+@pytest.mark.parametrize("text", [f"{KEEP_PLANNING} They said: more", DISMISSED])
+def test_planning_that_goes_on_is_no_failure(text):
+    """A plan that the user did not approve is not told as a call that failed; any other flaw is."""
+    returned = ToolReturned("c", "failed", "failed", text, name="exit_plan_mode")
+    assert ["planning goes on"] == told(returned)
+    flawed = told(ToolReturned("c", "failed", "failed", "the plan must begin with a heading", name="exit_plan_mode"))
+    assert ["• exit_plan_mode  failed, 0.00 s", "  the plan must begin with a heading"] == flawed
+
+
+def test_a_turn_that_was_announced_starts_without_a_word():
+    """A round or a reminder says that a turn starts by itself; the next one, which nothing announced, says so."""
+    turns = [TurnStarted(number, start="automatic") for number in (1, 2, 3)]
+    fired = (queued("schedule:schedule-1:5", "[SCHEDULE REMINDER]", "schedule"), ReminderFired("schedule-1", 5, None))
+    lines = told(queued("goal:goal-1:1:1", "go on", "goal"), turns[0], *fired, turns[1], turns[2])
+    assert ["round 1 of the goal", "reminder schedule-1 is due", "turn 3 starts by itself"] == lines
 
 
 def test_a_plan_from_another_session_is_told_whole():

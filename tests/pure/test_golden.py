@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from callboard.actors.asked import APPROVALS, PERMISSIONS, QUESTIONS
 from callboard.actors.books import BUILT_IN, CHILDREN, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE
 from callboard.actors.codec import Codec
 from callboard.actors.envelope import CORE_EVENTS, Envelope, Unknown
@@ -21,7 +22,10 @@ from callboard.actors.memory import MemoryStore
 from callboard.actors.mode import MODE
 from callboard.actors.receipts import repair
 from callboard.actors.seen import SEEN
+from callboard.plugins.goalbook import GOAL
+from callboard.plugins.handovers import HANDOVERS, PROPOSED
 from callboard.plugins.plan import PLAN
+from callboard.plugins.reminders import SCHEDULE
 from callboard.plugins.todo import TODOS
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -32,6 +36,8 @@ DIGESTS = {
     "crash-1.jsonl": "aaaecab41a407366aeb490a7cd9bf18636eee3364be52fbd5bcaf8058bb01b12",
     "crash-1.repaired.jsonl": "7a09f28521f78e866ce69e95a9e0606011984e3492f958ba5446a080b29feaf8",
     "hooks-1.jsonl": "9612d690fecd56b128dcd56e79d264e5645f77de2a2b702eaefe220e2078add4",
+    "neighbours-1.jsonl": "45a79e41267d4f4cd603487a3ba45cc01e079c967c6687672fccb4a5a59b9670",
+    "neighbours-1.state.json": "dfac3dc762c894b25f359d04bb44745d3828b43a060601def17a4e54b768a94b",
     "review-1.jsonl": "b76bd416b758f2803f45c7d3169a27cedd43a945b09b6e6665e110dd189b0eed",
     "story-1.jsonl": "47a691b2f2bcfd7266937fef0fb78c89a055827c4f3563d44e7ec42a5e9230b6",
     "verbs-1.jsonl": "372842de41db6973b3acd197833296ce9395e9ef5f825967ba70d572251ff0fb",
@@ -39,7 +45,7 @@ DIGESTS = {
 }
 LOGS = [name for name in DIGESTS if name.endswith(".jsonl")]
 CODEC = Codec()
-FOLDS = Folds((*BUILT_IN, PLAN, TODOS))
+FOLDS = Folds((*BUILT_IN, PLAN, TODOS, PROPOSED, HANDOVERS, SCHEDULE, GOAL))
 
 
 def envelopes(name: str) -> list[Envelope]:
@@ -75,8 +81,24 @@ def meaning(log: EventLog) -> dict[str, Any]:
         "plan": log[PLAN],
         "todos": log[TODOS],
     }
-    plain: dict[str, Any] = whole(values)
+    plain: dict[str, Any] = whole(values | {name: value for name, value in neighbours(log).items() if value})
     return plain
+
+
+def neighbours(log: EventLog) -> dict[str, Any]:
+    """What a log says of plans, questions, approvals, reminders and goals; empty where it says nothing."""
+    permitted, book = log[PERMISSIONS], log[GOAL]
+    return {
+        "proposed": log[PROPOSED],
+        "handovers": log[HANDOVERS],
+        "questions": log[QUESTIONS],
+        "approvals": log[APPROVALS],
+        "policy": permitted.policy,
+        "allowed": permitted.tools,
+        "reminders": log[SCHEDULE].active,
+        "goal": book.goal,
+        "rounds": book.rounds,
+    }
 
 
 def whole(value: Any) -> Any:
