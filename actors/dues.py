@@ -189,8 +189,11 @@ def new_input(log: EventLog, events: Iterable[Event]) -> Iterator[Event]:
 
 
 def ask_plugins(scene: Scene) -> bool:
-    """Whether a plugin had something for an idle session to do; the first that has queues it."""
-    log = scene.log
+    """Whether a plugin had something for an idle session to do; the first that has queues it.
+
+    What plugins write without that is made durable here: no turn follows that would, and readers wait for it.
+    """
+    log, before = scene.log, scene.log.seq
     for plugin in scene.stage.plugins:
         if plugin.on_idle is None:
             continue
@@ -201,4 +204,10 @@ def ask_plugins(scene: Scene) -> bool:
             log.append(*queued)
             if queued:
                 return True
+    if log.seq > before:
+        log.when_durable(_heard)
     return False
+
+
+def _heard(_: Exception | None) -> None:
+    """(the log) It is on the disk; or it is not, and whoever waits for the next write is told."""

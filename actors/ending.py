@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import trio
 
-from callboard.actors.errors import LogError
+from callboard.actors.errors import Fenced, LogError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import TurnEnded
 from callboard.actors.notices import DurabilityDelayed
@@ -15,13 +15,25 @@ STALL_RETRY_S = 1.0
 
 
 class Ending:
-    """A turn that is over but for its flush. `done` is told once when its end is durable, maybe before this is made."""
+    """A turn that is over but for its flush. `done` is told once when its end is durable, maybe before this is made.
 
-    __slots__ = ("_done", "_ended", "_late", "_log", "_retry", "_stage", "stalled")
+    When the log belongs to another owner by now it never will be: `fenced` says so, and `nudge` is called.
+    """
 
-    def __init__(self, stage: Stage, log: EventLog, ended: TurnEnded, done: Callable[[TurnEnded], None]) -> None:
+    __slots__ = ("_done", "_ended", "_late", "_log", "_nudge", "_retry", "_stage", "fenced", "stalled")
+
+    def __init__(
+        self,
+        stage: Stage,
+        log: EventLog,
+        ended: TurnEnded,
+        done: Callable[[TurnEnded], None],
+        nudge: Callable[[], None],
+    ) -> None:
         self._stage, self._log, self._ended = stage, log, ended
         self._done: Callable[[TurnEnded], None] | None = done
+        self._nudge = nudge
+        self.fenced: Fenced | None = None
         self._late: Timer | None = None
         self._retry: Timer | None = None
         self.stalled = False  # it was said that the disk takes too long
@@ -51,6 +63,11 @@ class Ending:
         if error is None:
             self.close()
             done(self._ended)
+            return
+        if isinstance(error, Fenced):
+            self.close()
+            self.fenced = error
+            self._nudge()
             return
         turn, session = self._ended.turn, self._log.session
         LOGGER.warning("session %s: the end of turn %d is not durable: %s", session, turn, error)

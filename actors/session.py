@@ -112,7 +112,7 @@ class Session:
         self._dues = Dues(self.scene, stage.alarms, self.mailbox) if stage.alarms else None
         self.waiters: Waiters | None = None
         self._shells: UserShells | None = None
-        self._slot = Slot(stage, self.log, self._durable)
+        self._slot = Slot(stage, self.log, self._durable, self.mailbox.nudge)
         self._answering: Ask | None = None
         self._told, self.rested_s = 0, stage.now_s()  # ends of turns up to this one were told; since when it rests
         self._loaded = self.held = False

@@ -10,12 +10,17 @@ from callboard.actors.tasks import Task
 
 
 class Slot:
-    """Holds a task, then its end on the way to the disk; `done` is told when that is durable."""
+    """Holds a task, then its end on the way to the disk; `done` is told when that is durable.
 
-    __slots__ = ("_done", "_ending", "_log", "_stage", "_task")
+    `nudge` has the session look again, when there is something to see.
+    """
 
-    def __init__(self, stage: Stage, log: EventLog, done: Callable[[TurnEnded], None]) -> None:
-        self._stage, self._log, self._done = stage, log, done
+    __slots__ = ("_done", "_ending", "_log", "_nudge", "_stage", "_task")
+
+    def __init__(
+        self, stage: Stage, log: EventLog, done: Callable[[TurnEnded], None], nudge: Callable[[], None]
+    ) -> None:
+        self._stage, self._log, self._done, self._nudge = stage, log, done, nudge
         self._task: Task | None = None
         self._ending: Ending | None = None
 
@@ -29,20 +34,24 @@ class Slot:
         self._task = task
 
     def look(self) -> None:
-        """Close the books of a turn that is over, and wait for the disk before anybody hears of it."""
+        """Close the books of a turn that is over, and wait for the disk before anybody hears of it.
+
+        Raises `Fenced` when the log belongs to another owner by now: then that end is nobody's.
+        """
         task = self._task
-        if task is None or not task.over:
-            return
-        self._task = None
-        try:
-            ended = task.end()
-        finally:
-            task.leave()
-        self.finish(ended)
+        if task is not None and task.over:
+            self._task = None
+            try:
+                ended = task.end()
+            finally:
+                task.leave()
+            self.finish(ended)
+        if self._ending is not None and self._ending.fenced is not None:
+            raise self._ending.fenced
 
     def finish(self, ended: TurnEnded) -> None:
         """An end is on the log; a restarted session begins here."""
-        self._ending = Ending(self._stage, self._log, ended, self._done)
+        self._ending = Ending(self._stage, self._log, ended, self._done, self._nudge)
 
     def free(self) -> None:
         """Nothing is in it any more: what was there is told to end, and reports nothing."""

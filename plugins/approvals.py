@@ -36,6 +36,7 @@ THIS_TOOL = "every call of {tool} in this session"
 HINT = "off|ask|never|rules"
 POLICY_IS = "approvals: {policy} - {meaning}"
 POLICY_SET = "approvals are now: {policy} - {meaning}"
+HOLDS_TOO = "; above it holds {policies}, which holds here too"
 NO_POLICY = "/approvals takes off, ask, never or rules, got {rest!r:.80}"
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -166,15 +167,22 @@ def command_of(policy: ApprovalPolicy) -> Command:
 
     def run(view: View, rest: Any) -> Did | Refused:
         chosen: Any = rest.strip().lower() if isinstance(rest, str) else rest
+        levels = view.lineage(PERMISSIONS)
         if chosen == "":
-            levels = view.lineage(PERMISSIONS)
             now = next((one.policy for one in levels if one.policy is not None), policy)
-            return Did((), POLICY_IS.format(policy=now, meaning=MEANINGS[now]))
+            return Did((), POLICY_IS.format(policy=now, meaning=_meaning(now, levels, policy)))
         if chosen not in POLICIES:
             return Refused("invalid_command", NO_POLICY.format(rest=rest))
-        return Did((ApprovalPolicySet(chosen),), POLICY_SET.format(policy=chosen, meaning=MEANINGS[chosen]))
+        meaning = _meaning(chosen, levels, policy)
+        return Did((ApprovalPolicySet(chosen),), POLICY_SET.format(policy=chosen, meaning=meaning))
 
     return Command("approvals", run, HINT)
+
+
+def _meaning(now: ApprovalPolicy, levels: Sequence[Permissions], policy: ApprovalPolicy) -> str:
+    """What a policy comes to: those of the levels above hold beside it."""
+    above = dict.fromkeys(one for one in policies_of(levels, policy)[1:] if one not in ("off", now))
+    return MEANINGS[now] + (HOLDS_TOO.format(policies=" and ".join(above)) if above else "")
 
 
 def guard_of(policy: ApprovalPolicy, rules: Mapping[str, Rule]) -> Guard:

@@ -21,7 +21,7 @@ from callboard.actors.fold import Projection, table
 from callboard.actors.plugin import Plugin, Query, View
 from callboard.actors.tool import Tool, tool
 from callboard.plugins.approvals import NO_RULES, Rule, check_settings, command_of, guard_of, late_approval, waits
-from callboard.plugins.checklist import check_text
+from callboard.plugins.checklist import check_switch, check_text
 
 DESCRIPTION = """\
 Ask the user what only the user can decide, and wait for the answers.
@@ -224,6 +224,8 @@ def ask_plugin(
     (ask where no rule is). Raises `UsageError` for any other value.
     """
     checked = check_settings(policy, rules)
+    for name, given in {"default_mode": default_mode, "children": children}.items():
+        check_switch(given, f"{name} of ask_plugin")
     return Plugin(
         NAME,
         events=(QuestionAsked, QuestionAnswered, ApprovalAsked, ApprovalDecided, ApprovalPolicySet),

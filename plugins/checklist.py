@@ -1,8 +1,10 @@
-"""What plan and todo share: items with their progress, as text that is bounded and can be stored."""
+"""What plan and todo share: items with their progress, as text that is bounded and can be stored; and checks."""
 
 from collections.abc import Iterable
 from itertools import islice
+from typing import Any
 
+from callboard.actors.errors import UsageError
 from callboard.actors.facts import Progress
 
 MORE = "- (and {count} more)"
@@ -30,3 +32,9 @@ def check_text(text: str, where: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{where} holds a lone surrogate {text[error.start]!a}: send valid Unicode text") from None
+
+
+def check_switch(value: Any, where: str) -> None:
+    """`UsageError` for a setting that is neither True nor False: the text "no" would be a yes."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{where} is True or False, got {value!r:.80}.")

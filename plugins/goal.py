@@ -292,12 +292,14 @@ def _do(view: View, book: GoalBook, words: str, rounds_max: int) -> Did | Refuse
         return Did(answer=shown(book, armed=armed))
     if word == "clear":
         return _did(view, change(book, "clear", now_ms)) if goal is not None else Did(answer=NOTHING_CLEARED)
+    if word == "edit":
+        return Refused("invalid_command", NO_OBJECTIVE)
+    if goal is None and (word in ("pause", "resume") or first.lower() == "edit"):
+        return Refused("invalid_command", NO_GOAL)
     if word == "pause":
         return _did(view, change(book, "pause", now_ms))
     if word == "resume":
         return _did(view, change(book, "resume", now_ms, armed=armed))
-    if word == "edit":
-        return Refused("invalid_command", NO_OBJECTIVE)
     if first.lower() == "edit":
         wanted = Wanted("".join(behind))
         over = goal is not None and goal.phase == "complete"

@@ -11,7 +11,7 @@ from callboard.actors.events import Event
 from callboard.actors.facts import Reminder, ReminderDeleted, ReminderFired, ReminderSet
 from callboard.actors.plugin import Alarm, Plugin, View
 from callboard.actors.tool import Tool, tool
-from callboard.plugins.checklist import check_text
+from callboard.plugins.checklist import check_switch, check_text
 from callboard.plugins.reminders import (
     CORRUPT,
     PROMPT_MAX_CHARS,
@@ -312,7 +312,8 @@ def fire(view: View) -> Sequence[Event]:
 
 
 def schedule_plugin(*, children: bool = False) -> Plugin:
-    """The schedule plugin; with `children` subagents may have reminders too."""
+    """The schedule plugin; with `children` subagents may have reminders too; `UsageError` for no bool."""
+    check_switch(children, "children of schedule_plugin")
     return Plugin(
         "schedule",
         events=(ReminderSet, ReminderDeleted, ReminderFired),

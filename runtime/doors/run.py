@@ -222,7 +222,8 @@ class Run:
             return
         answer = await session.command(task)
         if isinstance(answer, Refused):
-            raise UsageError(f"{task.split(maxsplit=1)[0]} was refused: {answer.reason}: {answer.detail}.")
+            why = answer.detail.rstrip(".")
+            raise UsageError(f"{task.split(maxsplit=1)[0]} was refused: {answer.reason}: {why}.")
         if isinstance(answer, ModeAnswer):
             on, active = parse(task).text == "plan", session.state()["plan_mode"]["active"]
             self._screen.lines([mode_text(answer, on=on, active=active)] if not self._options.json else [])

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from callboard.actors import LogError, SessionClosed
+from callboard.actors.books import TURN
 from callboard.actors.memory import MemoryStore
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.settings import Bounds
@@ -238,3 +239,23 @@ def test_program_that_never_closes_its_runtime():
     code, said, errors, took_s = run_until([*program(end), "lasting", "memory"], None)
     assert (0, ["closed", "main cleaned up", "tool cleaned up"]) == (code, sorted(said)), errors
     assert took_s < 6
+
+
+async def test_a_session_that_another_runtime_took_over_ends(tmp_path, caplog):
+    """The store refuses the end of a turn for good: the session ends, nobody waits for ever, it is said once."""
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    async with open_runtime(QUICK, model=slow(), store=url) as one, open_runtime(QUICK, model=echo(), store=url) as two:
+        s = await one.create("s")
+        running, log = asyncio.ensure_future(s.run("go")), one.actor("s").log
+        await until(lambda: log[TURN].step == 1)
+        durable = asyncio.get_running_loop().create_future()
+        log.when_durable(durable.set_result)
+        assert None is await durable
+        other = await two.open("s")
+        assert "re: on" == (await other.run("on")).last_message
+        await s.interrupt()
+        with pytest.raises(SessionClosed):
+            await asyncio.wait_for(running, 5)
+        with pytest.raises(SessionClosed, match="open it again"):
+            s.state()
+    assert "is not durable" not in caplog.text

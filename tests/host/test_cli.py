@@ -390,3 +390,10 @@ def test_a_store_that_another_program_writes_can_be_read(tmp_path):
         terminal.wait_for("+ agent check")
         assert "› Tell me about it" in cli(tmp_path, "log", "show", "busy").stdout
         assert terminal.command.poll() is None
+
+
+def test_a_command_that_is_refused_says_why_in_one_sentence(tmp_path):
+    """What a plugin's command refuses is one line on standard error, in words for people, with one full stop."""
+    done = cli(tmp_path, "run", "/goal pause", "--model", "scripted:demo", "--store", "memory")
+    says = "callboard: /goal was refused: invalid_command: There is no goal. /goal TEXT sets one.\n"
+    assert (1, says) == (done.returncode, done.stderr)

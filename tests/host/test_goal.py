@@ -1,8 +1,10 @@
 """Goals in whole runtimes: a fork's goal waits, one that goes on keeps its session in memory, a restart disarms it."""
 
+import asyncio
+
 import pytest
 
-from callboard.actors import Call, GoalChanged, Reply, Told
+from callboard.actors import Call, Envelope, GoalChanged, Reply, Told
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.config import config_of
@@ -140,3 +142,20 @@ async def test_the_state_shows_a_goal_as_people_know_it():
         own = {"rounds": 2, "tokens": 0, "corrupt": None, "id": "goal-1", "objective": "win", "phase": "complete"}
         assert own == {name: goal[name] for name in own}
         assert {"stops", "turn", "waiting"}.isdisjoint(goal)
+
+
+async def test_who_follows_a_session_hears_at_once_that_its_goal_ended(store):
+    """What ends a goal between turns is durable by itself, and so it reaches readers without another event."""
+    async with open_runtime(model=ScriptedModel(lambda prompt: Reply("on it")), store=store) as rt:
+        s = await rt.create("s")
+        reading = s.events()
+        await s.command("/goal win")
+        heard = []
+        async with asyncio.timeout(5):
+            async for item in reading:
+                event = item.event if isinstance(item, Envelope) else None
+                heard += [event.operation] if isinstance(event, GoalChanged) else []
+                if len(heard) == 2:
+                    break
+        await reading.aclose()
+        assert (["create", "block"], "no_progress") == (heard, s.state()["goal"]["blocked_reason"])

@@ -133,6 +133,8 @@ WRONG: tuple[dict[str, Any], ...] = (
     {"rules": {"shell": "never"}},
     {"rules": {1: "ask"}},
     {"rules": {"shell": {}}},
+    {"default_mode": "no"},
+    {"children": 0},
 )
 
 

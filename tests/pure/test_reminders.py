@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.actors.errors import UsageError
 from callboard.actors.events import MessageQueued, NoteAdded, SessionForked, TurnStarted
 from callboard.actors.facts import Reminder, ReminderDeleted, ReminderFired, ReminderSet
 from callboard.actors.fold import replay
@@ -25,6 +26,7 @@ from callboard.plugins.reminders import (
     made,
 )
 from callboard.plugins.rules import MS_MAX, Unfit, after_rule, cron_rule, daily_rule, every_rule
+from callboard.plugins.schedule import schedule_plugin
 
 NOW = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -317,3 +319,10 @@ def test_made_reminders_pass_the_fold():
     for rule in (after_rule(60), every_rule(300), daily_rule("09:00", "UTC"), cron_rule("0 9 * * *", "Europe/Berlin")):
         state = fold_from(state, ReminderSet(made(state, rule, "x", "t", NOW)))
     assert ("", 4, 4) == (state.flaw, len(state.active), state.last)
+
+
+@pytest.mark.parametrize("children", ["no", 1, None])
+def test_a_setting_that_is_no_switch_is_refused(children):
+    """What is neither True nor False is an error when the plugin is made: the text "no" would let subagents in."""
+    with pytest.raises(UsageError, match="children of schedule_plugin is True or False"):
+        schedule_plugin(children=children)

@@ -184,13 +184,15 @@ async def test_children_do_not_ask():
 
 
 async def test_a_child_cannot_loosen_what_the_root_is_held_to():
-    """Its own policy only adds to its root's: `off` in the child lets nothing through."""
+    """Its own policy only adds to its root's: `off` in the child lets nothing through, and `/approvals` says so."""
     model = ScriptedModel(lambda prompt: Reply("", saving("1")) if prompt.step == 1 else Reply("on"))
     async with open_lab(model, plugins=[ask_plugin()], tools=[save]) as lab:
         root, child = await family(lab)
         await child.run("go")
         await root.command("approvals", "never")
-        await child.command("approvals", "off")
+        said = "off - no call needs one; above it holds never, which holds here too"
+        assert Told(f"approvals are now: {said}") == await child.command("approvals", "off")
+        assert Told(f"approvals: {said}") == await child.command("approvals", "")
         await child.run("again")
         assert ["completed", "rejected"] == [receipt for receipt, _ in results(lab, "child")]
 

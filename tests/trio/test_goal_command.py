@@ -72,9 +72,9 @@ async def test_what_the_command_understands():
 
 
 REFUSALS: tuple[tuple[Any, str], ...] = (
-    ("pause", "goal_not_found: "),
-    ("resume", "goal_not_found: "),
-    ("edit x", "goal_not_found: "),
+    ("pause", NO_GOAL),
+    ("resume", NO_GOAL),
+    ("edit x", NO_GOAL),
     ("edit", NO_OBJECTIVE),
     ("EDIT  ", NO_OBJECTIVE),
     ("x" * 5_000, "invalid_objective: "),
