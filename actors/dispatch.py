@@ -12,7 +12,7 @@ import trio
 from callboard.actors import hooks
 from callboard.actors.books import FOUND, OPENED
 from callboard.actors.cell import Cell
-from callboard.actors.entry import Entry, each, groups, own_copy
+from callboard.actors.entry import Entry, each, groups, own_copy, result_of
 from callboard.actors.errors import CallOver, FatalToolError, ToolError
 from callboard.actors.events import (
     Call,
@@ -97,7 +97,7 @@ class Batch:
             await each(self._ask_hooks, waiting)
             waiting = [entry for entry in waiting if not entry.ready]
         if self._stage.guards:
-            await each(self._ask_guards, waiting)
+            await each(self._ask_guards, waiting, in_order=True)  # the user is asked in the order of the calls
             waiting = [entry for entry in waiting if not entry.ready]
         if waiting:
             await self._admit(waiting)
@@ -125,8 +125,10 @@ class Batch:
             self._rewrite(entry, verdict.rewrite.arguments)
 
     async def _ask_guards(self, entry: Entry) -> None:
-        """The plugins that may refuse a call; the first reason is its result."""
+        """The plugins that may refuse a call; the first reason is its result. One that cannot run is refused anyway."""
         assert entry.tool is not None
+        if entry.flaw:
+            return
         id_, given = entry.call.id, own_copy(entry.arguments) if isinstance(entry.arguments, str) else entry.arguments
         call = ToolCall(self._log.session, self._path, self._turn, id_, entry.call.name, given, self._cell_id)
         for plugin in self._stage.guards:
@@ -355,7 +357,7 @@ class Nested(Batch):
             raise CallOver("the turn is being aborted: this call has no result for its caller.")
         if fatal is not None:
             raise FatalToolError(fatal)
-        return _result(entry)
+        return result_of(entry)
 
     async def _end(self, entry: Entry) -> None:
         host = entry.host
@@ -380,15 +382,6 @@ class Nested(Batch):
             case "interrupted" | "abandoned":
                 return attrs.evolve(returned, text=f"interrupted: {CELL_OVER}")
         return returned
-
-
-def _result(entry: Entry) -> ToolResult:
-    """What the body that made a call reads of it."""
-    returned = entry.returned
-    assert returned is not None
-    limit = OUTPUT_MAX_BYTES if entry.tool is None else entry.tool.output_max
-    text = cut_middle(clean_text(returned.text), limit)
-    return ToolResult(OUTCOMES[returned.receipt] or "interrupted", returned.receipt, text)
 
 
 def run_in_place(stage: Stage, fn: Callable[[], Any]) -> Returned:

@@ -10,8 +10,10 @@ import trio
 from callboard.actors.cell import Cell
 from callboard.actors.events import Call
 from callboard.actors.host import Host
+from callboard.actors.plugin import ToolResult
+from callboard.actors.receipts import OUTCOMES, clean_text, cut_middle
 from callboard.actors.results import Returned
-from callboard.actors.tool import Tool
+from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool
 from callboard.actors.view import CallView
 
 
@@ -52,14 +54,16 @@ def groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         yield together
 
 
-async def each(fn: Callable[[Entry], Awaitable[None]], entries: Sequence[Entry]) -> None:
-    """Do it for all of them side by side; for a single one without a nursery."""
+async def each(fn: Callable[[Entry], Awaitable[None]], entries: Sequence[Entry], *, in_order: bool = False) -> None:
+    """Do it for all of them side by side; for a single one without a nursery. `in_order`: begun one by one."""
     if len(entries) == 1:
         await fn(entries[0])
     elif entries:
         async with trio.open_nursery() as nursery:
             for entry in entries:
                 nursery.start_soon(fn, entry)
+                if in_order:
+                    await trio.lowlevel.checkpoint()  # what the next one starts runs in a later round of the scheduler
 
 
 def own_copy(arguments: Any) -> Any:
@@ -68,3 +72,12 @@ def own_copy(arguments: Any) -> Any:
         return msgspec.json.decode(arguments if isinstance(arguments, str) else msgspec.json.encode(arguments))
     except (msgspec.MsgspecError, RecursionError, UnicodeError, TypeError, ValueError):
         return arguments
+
+
+def result_of(entry: Entry) -> ToolResult:
+    """What the body that made a call reads of it."""
+    returned = entry.returned
+    assert returned is not None
+    limit = OUTPUT_MAX_BYTES if entry.tool is None else entry.tool.output_max
+    text = cut_middle(clean_text(returned.text), limit)
+    return ToolResult(OUTCOMES[returned.receipt] or "interrupted", returned.receipt, text)

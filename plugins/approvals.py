@@ -9,7 +9,7 @@ import msgspec
 
 from callboard.actors.asked import APPROVALS, PERMISSIONS, Permissions, key_of
 from callboard.actors.books import TURN
-from callboard.actors.errors import UsageError
+from callboard.actors.errors import ToolError, UsageError
 from callboard.actors.events import Event, MessageQueued
 from callboard.actors.facts import ApprovalAsked, ApprovalDecided, ApprovalPolicy, ApprovalPolicySet, QuestionAsked
 from callboard.actors.messages import Refused
@@ -204,6 +204,10 @@ def guard_of(policy: ApprovalPolicy, rules: Mapping[str, Rule]) -> Guard:
                 return NEVER.format(tool=call.name)
         if view.depth > 0:
             return NO_CHILD.format(tool=call.name)
+        try:
+            one.parse(call.arguments)
+        except ToolError:
+            return None  # it cannot run, and says so itself: nobody need decide
         return refusal(call.name, await view.ask_approval(call))
 
     return guard

@@ -397,3 +397,23 @@ async def test_notes_of_a_filter_do_not_break_a_session_without_one():
         session = await lab.session()
         assert "!as it is" == (await session.run("go")).last_message
         assert [] == of_kind(lab.records(), NoteAdded)
+
+
+async def test_approvals_are_asked_for_in_the_order_of_the_calls():
+    """Of calls that may run side by side, each is asked about before the next, and all at once."""
+
+    @tool(parallel=True)
+    async def send(text: str) -> str:
+        """Send something."""
+        return text
+
+    calls = [Call("send", {"text": f"ask {at}"}, f"c{at}") for at in range(20)]
+    async with open_lab(ScriptedModel([Reply(calls=calls)]), plugins=[POLL], tools=[send]) as lab:
+        session = await lab.session()
+        session.log.follow(Eyes())
+        await session.submit("go")
+        await until(lambda: len(session.state(APPROVALS)) == 20)
+        assert [f"c{at}" for at in range(20)] == [one.call for one in session.state(APPROVALS)]
+        await session.interrupt()
+        await session.wait_idle()
+        check_log(lab.records())
