@@ -1,134 +1,26 @@
 """Plugins that ask, guard, command and read: what the session does for them, whatever happens meanwhile."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
 import trio
 
-from callboard.actors.asked import APPROVALS, PERMISSIONS, QUESTIONS
-from callboard.actors.books import HISTORY, QUEUE, TURN
-from callboard.actors.events import Call, Event, MessageQueued, ModelSaid, NoteAdded, ToolReturned, TurnEnded
+from callboard.actors.asked import QUESTIONS
+from callboard.actors.books import HISTORY, QUEUE
+from callboard.actors.events import Call, ModelSaid, NoteAdded, ToolReturned, TurnEnded
 from callboard.actors.facts import (
-    ApprovalDecided,
-    Option,
-    PlanModeSet,
     PlanProposed,
     QuestionAnswered,
     QuestionAsked,
     ToolsFound,
 )
 from callboard.actors.memory import MemoryStore
-from callboard.actors.messages import Accepted, AnswerQuestion, Approve, Refused, Told, UseCommand
+from callboard.actors.messages import Accepted, Refused, Told
 from callboard.actors.model import Assistant, Reply
-from callboard.actors.plugin import Command, Concluded, Did, Plugin, ToolCall, View
-from callboard.actors.testing import LabSession, ScriptedModel, open_lab
-from callboard.actors.tool import Tool, tool
+from callboard.actors.plugin import View
+from callboard.actors.testing import ScriptedModel, open_lab
+from callboard.actors.tool import tool
 
+from .polled import POLL, YES_NO, answer, one_call, use
 from .strict import check_log, of_kind, until
-
-YES_NO = (Option("Yes"), Option("No", "rather not"))
-
-
-@tool(effect="none", control=True)
-async def poll(view: View) -> str:
-    """Ask the user."""
-    answer = await view.ask_user("Go on?", YES_NO, by="poll", header="Go", detail="the whole story")
-    return f"{answer.ending}: {answer.selected} {answer.text}"
-
-
-@tool(effect="none")
-async def finish(view: View) -> Concluded:
-    """End the turn."""
-    return Concluded({"done": True})
-
-
-@tool
-async def write(text: str) -> str:
-    """Write something."""
-    return text.upper()
-
-
-def _answered(view: View, asked: QuestionAsked, answer: QuestionAnswered) -> Sequence[Event]:
-    if answer.text == "break":
-        raise RuntimeError("a bug of the plugin's")
-    waits = view[TURN].open and view[TURN].calls.is_open(asked.call)
-    return () if waits else (MessageQueued(f"answer:{asked.id}", f"{asked.question} {answer.selected}", "user"),)
-
-
-def _command(view: View, rest: Any) -> Did | Refused:
-    match rest:
-        case "say":
-            return Did((MessageQueued("own:1", "said by a command", "user"),))
-        case "break":
-            raise RuntimeError("a bug of the plugin's")
-        case "wrong":
-            return Did((MessageQueued("own:2", object(), "user"),))  # type: ignore[arg-type]  # a plugin's mistake
-        case "":
-            return Refused("invalid_command", "/poll needs a word")
-    return Did((ToolsFound((rest,)),), f"found {rest} in turn {view.turn}")
-
-
-async def _guard(view: View, call: ToolCall, one: Tool) -> str | None:
-    if call.arguments == {"text": "bug"}:
-        raise RuntimeError("a bug of the plugin's")
-    if not one.mutates or not call.arguments["text"].startswith("ask"):
-        return None if one.name != "write" or call.arguments["text"] != "no" else "writing no is not allowed"
-    decided = await view.ask_approval(call)
-    return None if decided.decision.startswith("allow") else f"{decided.decision}: {decided.feedback}"
-
-
-class Upper:
-    """Takes lines that begin with ! out of the text, as proposals."""
-
-    def feed(self, piece: str) -> list[tuple[str, str]]:
-        """Everything at once."""
-        return [("plan" if piece.startswith("!") else "text", piece)]
-
-    def end(self) -> list[tuple[str, str]]:
-        """Nothing is held back."""
-        return []
-
-    def read(self, text: str) -> tuple[str, list[Event]]:
-        """The lines apart."""
-        lines = text.split("\n")
-        plans = [line for line in lines if line.startswith("!")]
-        said = "\n".join(line for line in lines if not line.startswith("!"))
-        return said, [PlanProposed("p", plan) for plan in plans]
-
-    def cut(self, text: str) -> str:
-        """What is no proposal."""
-        return self.read(text)[0]
-
-
-POLL = Plugin(
-    "poll",
-    tools=(poll, finish, write),
-    commands=(Command("poll", _command, "WORD"),),
-    guard=_guard,
-    answered=_answered,
-    reads=lambda view: Upper(),
-)
-
-
-def one_call(name: str, **arguments: Any) -> ScriptedModel:
-    """A model that makes one call, and then is content."""
-    return ScriptedModel([Reply(calls=[Call(name, arguments)]), Reply("done")])
-
-
-async def answer(session: LabSession, id: str, *choices: str, text: str | None = None, verb: str | None = None) -> Any:
-    """Answer a question."""
-    return await session.ask(lambda reply: AnswerQuestion(id, choices, text, verb, reply=reply))
-
-
-async def approve(session: LabSession, call: str, decision: Any, feedback: str | None = None) -> Any:
-    """Decide about a call."""
-    return await session.ask(lambda reply: Approve(call, decision, feedback, reply=reply))
-
-
-async def use(session: LabSession, argument: Any, name: str = "poll", id: str | None = None) -> Any:
-    """Use a command."""
-    return await session.ask(lambda reply: UseCommand(name, argument, id, reply=reply))
 
 
 async def test_a_question_waits_for_its_answer():
@@ -237,54 +129,6 @@ async def test_a_call_that_concludes_ends_its_turn():
         check_log(lab.records())
 
 
-async def test_a_guard_refuses_a_call():
-    """Its reason is the call's `rejected` result, and the body does not run; a guard that breaks has refused."""
-    calls = [Call("write", {"text": text}) for text in ("yes", "no", "bug")]
-    async with open_lab(ScriptedModel([Reply(calls=calls), Reply("on")]), plugins=[POLL]) as lab:
-        await (await lab.session()).run("go")
-        broken = "plugin poll could not decide about this call: RuntimeError: a bug of the plugin's"
-        assert [("completed", "YES"), ("rejected", "writing no is not allowed"), ("rejected", broken)] == [
-            (e.receipt, e.text) for e in of_kind(lab.records(), ToolReturned)
-        ]
-
-
-class Eyes:
-    """A reader of a log who answers nothing."""
-
-    def take(self, envelopes: Sequence[Any]) -> None:
-        """See it."""
-
-
-async def test_an_approval_waits_for_its_decision():
-    """Allowed, the call runs; denied, its result quotes the user; an interrupt settles it as cancelled."""
-    calls = [Call("write", {"text": f"ask {at}"}, f"c{at}") for at in range(3)]
-    async with open_lab(ScriptedModel([Reply(calls=calls)]), plugins=[POLL]) as lab:
-        session = await lab.session()
-        session.log.follow(Eyes())
-        await session.submit("go")
-        for call, decision in (("c0", "allow_once"), ("c1", "deny")):
-            await until(lambda: session.state(APPROVALS))
-            assert isinstance(await approve(session, call, decision, "too loud"), Accepted)
-        await until(lambda: session.state(APPROVALS))
-        await session.interrupt()
-        await session.wait_idle()
-        assert [("completed", "ASK 0"), ("rejected", "deny: too loud")] == [
-            (e.receipt, e.text) for e in of_kind(lab.records(), ToolReturned)[:2]
-        ]
-        assert "cancelled" == of_kind(lab.records(), ApprovalDecided)[-1].decision
-        assert "not_pending" == (await approve(session, "c2", "allow_once")).reason
-        check_log(lab.records())
-
-
-async def test_nobody_to_ask_is_a_refusal():
-    """Where nobody reads the session, an approval is unavailable at once."""
-    async with open_lab(one_call("write", text="ask"), plugins=[POLL]) as lab:
-        session = await lab.session()
-        await session.run("go")
-        assert ["unavailable: None"] == [e.text for e in of_kind(lab.records(), ToolReturned)]
-        assert ((), ()) == (session.state(APPROVALS), session.state(PERMISSIONS).asked)
-
-
 async def test_commands_act_in_every_phase():
     """A command writes and answers while a turn runs and between turns; under one id it acts once."""
     model = ScriptedModel([Reply("first")], delay_s=5.0)
@@ -369,22 +213,6 @@ async def test_commit_is_durable_and_at_once():
         assert [("at once",), ("held",)] == [e.names for e in of_kind(lab.records(), ToolsFound)]
 
 
-async def test_permissions_are_what_they_were_before_plan_mode():
-    """What was allowed in Plan mode is not allowed after it, and what was allowed before is again."""
-    calls = [Call("write", {"text": "ask"}, "c")]
-    async with open_lab(ScriptedModel([Reply(calls=calls), Reply("on")]), plugins=[POLL]) as lab:
-        session = await lab.session()
-        session.log.follow(Eyes())
-        session.log.append(PlanModeSet(active=True))
-        await session.submit("go")
-        await until(lambda: session.state(APPROVALS))
-        await approve(session, "c", "allow_session")
-        await session.wait_idle()
-        assert ("write",) == session.state(PERMISSIONS).tools
-        session.log.append(PlanModeSet(active=False))
-        assert ((), None) == (session.state(PERMISSIONS).tools, session.state(PERMISSIONS).before)
-
-
 def test_every_answer_can_be_kept():
     """What commands answer is kept under an id as plain values and read back equal."""
     kept = msgspec.convert(msgspec.to_builtins(Told("x")), Told | Accepted | Refused)
@@ -397,23 +225,3 @@ async def test_notes_of_a_filter_do_not_break_a_session_without_one():
         session = await lab.session()
         assert "!as it is" == (await session.run("go")).last_message
         assert [] == of_kind(lab.records(), NoteAdded)
-
-
-async def test_approvals_are_asked_for_in_the_order_of_the_calls():
-    """Of calls that may run side by side, each is asked about before the next, and all at once."""
-
-    @tool(parallel=True)
-    async def send(text: str) -> str:
-        """Send something."""
-        return text
-
-    calls = [Call("send", {"text": f"ask {at}"}, f"c{at}") for at in range(20)]
-    async with open_lab(ScriptedModel([Reply(calls=calls)]), plugins=[POLL], tools=[send]) as lab:
-        session = await lab.session()
-        session.log.follow(Eyes())
-        await session.submit("go")
-        await until(lambda: len(session.state(APPROVALS)) == 20)
-        assert [f"c{at}" for at in range(20)] == [one.call for one in session.state(APPROVALS)]
-        await session.interrupt()
-        await session.wait_idle()
-        check_log(lab.records())
