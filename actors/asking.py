@@ -35,7 +35,8 @@ class Asking(Task):
         self._price = self._stage.price_of(self._model_name)
         self._model: Model | None = None
         self._idle_s = limits.idle_timeout_s
-        self._capped = limits.tokens_max is not None or limits.cost_usd_max is not None
+        own = limits.tokens_max is not None or limits.cost_usd_max is not None
+        self._capped = own or (self._purse is not None and self._purse.capped)
         self._said: list[str] = []  # streamed by the request that is under way
         self._asked_s = self._model_s = 0.0  # when the last attempt began, and how long it took when it was answered
         self._away_s = 0.0  # all attempts and the waits between them, since the step began
@@ -139,13 +140,17 @@ class Asking(Task):
         return text
 
     def _cost(self, reply: Reply) -> Usage:
-        """What a reply used, with its price."""
+        """What a reply used, with its price; the tree pays it."""
         assert reply.usage is not None
-        return reply.usage if self._price is None else priced(reply.usage, self._price)
+        usage = reply.usage if self._price is None else priced(reply.usage, self._price)
+        if self._purse is not None:
+            self._purse.pay(usage)
+        return usage
 
     def _overspent(self, *, asking: bool) -> str | None:
-        """Which budget of the session is used up, None while there is some left."""
+        """Which budget of the session or of its tree is used up, None while there is some left."""
         if not self._capped:
             return None
-        limits = self._stage.limits
-        return overspent(self._log[USAGE], limits.tokens_max, limits.cost_usd_max, asking=asking)
+        limits, purse = self._stage.limits, self._purse
+        own = overspent(self._log[USAGE], limits.tokens_max, limits.cost_usd_max, asking=asking)
+        return own if own is not None or purse is None else purse.over(asking=asking)

@@ -23,6 +23,7 @@ RefusedReason: TypeAlias = Literal[
     "not_pending",
     "invalid_answer",
     "invalid_command",
+    "limit_reached",
 ]
 
 

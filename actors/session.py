@@ -57,7 +57,7 @@ from callboard.actors.phase import Do, Phase, on
 from callboard.actors.seen import SEEN
 from callboard.actors.slot import Slot
 from callboard.actors.stage import Stage
-from callboard.actors.starts import begin, can_do, next_up
+from callboard.actors.starts import begin, can_do, has_room, next_up
 from callboard.actors.told import finish
 from callboard.actors.usershell import UserShells
 from callboard.actors.view import Scene
@@ -369,7 +369,7 @@ class Session:
         start = next_up(self.log)
         if start is None and not (self.held or self.log[MODE].bars) and ask_plugins(self.scene):
             start = next_up(self.log)
-        if start is None or self.held:
+        if start is None or self.held or not has_room(self.stage, self.log, start):
             self.rested_s = self.stage.now_s()
             if self.waiters is not None:
                 self.waiters.idle()

@@ -11,6 +11,7 @@ from callboard.actors.budget import Price
 from callboard.actors.catalogue import BY_MODEL, described, exposed, specs_of
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import EventLog, Listener
+from callboard.actors.events import StartKind, Usage
 from callboard.actors.fold import Folds
 from callboard.actors.hook import Slots
 from callboard.actors.messages import Accepted, Refused
@@ -75,6 +76,36 @@ class Spawner(Protocol):
 
     def dismiss(self, session_id: str) -> None:
         """End an agent for good, with cause `parent` if it works; harmless when it has ended."""
+        ...
+
+
+class Purse(Protocol):
+    """What one turn pays with: the budgets of its tree."""
+
+    capped: bool  # whether there are any
+
+    def pay(self, usage: Usage) -> None:
+        """A request was answered."""
+        ...
+
+    def over(self, *, asking: bool) -> str | None:
+        """Which budget of the tree is used up, in words; None while there is some left."""
+        ...
+
+    def close(self) -> None:
+        """The turn has ended; harmless when repeated."""
+        ...
+
+
+class Trees(Protocol):
+    """The runtime's books of all trees of agents: each turn asks before it begins, and tells when it has ended."""
+
+    def may_begin(self, log: EventLog, start: StartKind) -> bool:
+        """Whether a turn may begin now; an agent that may not is woken when it may."""
+        ...
+
+    def enter(self, log: EventLog, end: Callable[[str], None]) -> Purse | None:
+        """A turn began; `end` is told in words why it has to end. None when nothing of it matters."""
         ...
 
 
@@ -171,6 +202,7 @@ class Stage:
     price_of: Callable[[str | None], Price | None] = lambda model: None
     spawner: Spawner | None = None
     post: Post | None = None
+    trees: Trees | None = None  # None: every turn begins, and no tree has budgets
     shell: ShellRunner | None = None  # None: this runtime runs no command of the user's own
     above: Callable[[str], Sequence[EventLog]] = lambda session: ()  # the logs of those above it, its parent's first
     answers: Callable[[], bool] = lambda: False  # whether somebody answers who reads no log

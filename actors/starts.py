@@ -55,6 +55,11 @@ def next_up(log: EventLog) -> Start | None:
     return None if kind is None else Start(kind)
 
 
+def has_room(stage: Stage, log: EventLog, start: Start) -> bool:
+    """Whether the session's tree has a slot for this turn; if not, the session is woken when it has."""
+    return stage.trees is None or stage.trees.may_begin(log, start.kind)
+
+
 def begin(
     scene: Scene, start: Start, on_abort: Callable[[], None] | None, look: Callable[[], None]
 ) -> tuple[Task, tuple[str, ...]]:

@@ -83,6 +83,8 @@ class Task:
         self._window.look = look
         if self._stage.slots.on_interrupt:
             OnInterrupt(scene, self._window)
+        trees = scene.stage.trees
+        self._purse = None if trees is None else trees.enter(scene.log, self.cut)
         self.prepare()
         self._work.start()
 
@@ -146,6 +148,14 @@ class Task:
             self._spent = clean_text(f"out of budget: {budget}")
             self.abort("budget")
 
+    def cut(self, budget: str) -> None:
+        """A budget is used up, says somebody else: as `out_of`, also when the store takes nothing."""
+        try:
+            self.out_of(budget)
+        except LogError as error:
+            LOGGER.warning("%s: its abort is not on the log: %s", self._work.name, error)
+            self._window.request("budget")
+
     def abort(self, cause: Cause) -> None:
         """The turn ends itself, for a budget."""
         if self._window.cause is None:
@@ -158,6 +168,8 @@ class Task:
 
     def leave(self) -> None:
         """Whatever happens: its work and its tools are told to end, its views are over, its work writes no more."""
+        if self._purse is not None:
+            self._purse.close()
         self._window.close()
         self._work.desert()
         self.let_go()

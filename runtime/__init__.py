@@ -19,7 +19,10 @@ registry     which sessions there are, live or passivated; a message to one that
 fork         a new session that begins as another does
 calendar     wakes sessions of the store that come due while nobody has them open
 sweep        asks sessions that rest for long to leave memory
-spawn        who may start a subagent; the Spawner that starts it
+admission    which agent may start or go on in a tree, and the books of one tree
+recount      what a tree has used and started, counted from the store
+trees        the books of all open trees; who begins, who waits, whose budget is used up
+spawn        the Spawner: starts subagents, and carries their ends to their parents
 hooks/       hooks that are commands, as the configuration names them
 recordings/  recorded sessions of other agents
 stores/      where logs become durable

@@ -157,7 +157,7 @@ class Runtime:
         lookup, now_ms = self._sessions.lookup, ground.stage.now_ms
         self._calendar = Calendar(self._alarm, lookup, now_ms, known, self._sessions.open, wanted=wanted)
         ground.stage.spawner = self._sessions.spawner
-        ground.stage.post = Post(self._sessions.registry, self._sessions.open, ground.stage.limits.text_max_chars)
+        ground.stage.post = Post(self._sessions, ground.stage.limits.text_max_chars)
         ground.stage.above = self._sessions.registry.above
         ground.stage.hand_over = HandOvers(self._sessions, ground.guest.spawn).begin
         ground.listener = self._sessions.registry.audience.hear

@@ -35,10 +35,10 @@ from callboard.plugins.plan_mode import plan_mode_plugin
 from callboard.plugins.schedule import schedule_plugin
 from callboard.plugins.search import tool_search
 from callboard.plugins.todo import todo_plugin
+from callboard.runtime.admission import TreeLimits
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.hooks.commands import command_hooks
 from callboard.runtime.models import ModelNames
-from callboard.runtime.spawn import TreeLimits
 
 LOGGER = logging.getLogger("callboard")
 GROUP = "callboard.plugins"
@@ -225,5 +225,12 @@ def prices_of(config: RuntimeConfig, models: ModelNames) -> Callable[[str | None
 def tree_limits_of(config: RuntimeConfig, agents_max: int = 0) -> TreeLimits:
     """The bounds of a tree of agents, from the configuration; room for `agents_max`, which a recording needs."""
     agents = config.agents
-    running, breadth, spawned = agents.running_max, agents.breadth_max, agents.spawned_max
-    return TreeLimits(agents.depth_max, *(max(limit, agents_max) for limit in (running, breadth, spawned)))
+    return TreeLimits(
+        depth_max=agents.depth_max,
+        running_max=max(agents.running_max, agents_max),
+        breadth_max=max(agents.breadth_max, agents_max),
+        spawned_max=max(agents.spawned_max, agents_max),
+        tokens_max=agents.tokens_max,
+        cost_usd_max=agents.cost_usd_max,
+        seconds_max=agents.seconds_max,
+    )

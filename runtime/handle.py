@@ -133,7 +133,8 @@ class SessionHandle:
         """Send mail in this session's name to another of its tree, by path (`/root/name`) or session id.
 
         It joins the receiver's next step, and with `trigger` starts a turn if the receiver is idle and not in Plan
-        mode. Accepted is durable at the receiver; the same `id` is taken once.
+        mode. Accepted is durable at the receiver; the same `id` is taken once. `Refused("limit_reached")`: an agent's
+        turn would exceed a limit of the tree.
         """
         text = check_submit(text, id, self._text_max_chars, "mail")
         post = self._home.stage.post

@@ -21,6 +21,7 @@ from callboard.actors.phase import Phase
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
 from callboard.metrics.collector import Snapshot
+from callboard.runtime.admission import TreeLimits
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.crossing import Starts
 from callboard.runtime.fork import Forks
@@ -29,7 +30,7 @@ from callboard.runtime.lookup import Lookup
 from callboard.runtime.models import ModelNames
 from callboard.runtime.place import Place
 from callboard.runtime.registry import Registry, at_once, opened_of
-from callboard.runtime.spawn import WORKING, Spawner, TreeLimits, close_unbegun
+from callboard.runtime.spawn import WORKING, Spawner, close_unbegun
 from callboard.runtime.supervisor import Supervisor
 from callboard.runtime.waiting import Pending, checkpoint
 
@@ -66,6 +67,7 @@ class Sessions:
         agents = config.agents
         wake = agents.notify == "wake"
         self.spawner = Spawner(stage, limits, self.registry, self, models.checked, cascade=agents.cascade, wake=wake)
+        stage.trees = self.spawner.trees
         self.supervisor = Supervisor(
             guest,
             id="sessions",
@@ -175,6 +177,7 @@ class Sessions:
         actor = Session(self.stage, session_id, None)
         await actor.load()
         close_unbegun(actor.log)
+        await self.spawner.trees.recount(actor.log)
         await self._start(actor)
         await self._revive_children(actor)
         return actor

@@ -121,12 +121,19 @@ class StoreConfig:
 
 @attrs.frozen(kw_only=True)
 class Agents:
-    """[agents]: limits of a tree of agents, what an interrupt says in their history, and which model reviews."""
+    """[agents]: limits of a tree of agents, what an interrupt says in their history, and which model reviews.
+
+    `tokens_max`, `cost_usd_max` and `seconds_max` are of a root session and all agents below it together, over their
+    whole life; the last tenth of each is the root's alone. Seconds are the lengths of all turns, added up.
+    """
 
     depth_max: int = attrs.field(default=3, validator=_at_least(0))
     running_max: int = attrs.field(default=8, validator=_at_least(0))
     breadth_max: int = attrs.field(default=16, validator=_at_least(0))
     spawned_max: int = attrs.field(default=256, validator=_at_least(0))
+    tokens_max: int | None = attrs.field(default=None, validator=_at_least(0))
+    cost_usd_max: float | None = attrs.field(default=None, validator=_at_least(0.0))
+    seconds_max: float | None = attrs.field(default=None, validator=_at_least(0.001))
     cascade: bool = True
     notify: Literal["wake", "queue"] = "wake"
     interrupt_message: bool = True

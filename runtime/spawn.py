@@ -1,14 +1,12 @@
-"""Subagents: who may start one (`admit`, pure), and the Spawner that starts it and carries its ends to its parent."""
+"""Subagents: the Spawner starts them, within the limits of their tree, and carries their ends to their parents."""
 
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-import attrs
-
 from callboard.actors.books import CHILDREN, OPENED, QUEUE, TURN, Child
-from callboard.actors.errors import CallboardError, ToolError, UsageError
+from callboard.actors.errors import CallboardError, LogError, ToolError, UsageError
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
 from callboard.actors.facts import ChildSpawned, ChildStatus
@@ -17,75 +15,15 @@ from callboard.actors.phase import Phase
 from callboard.actors.receipts import clean_text
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
+from callboard.runtime.admission import TreeLimits
 from callboard.runtime.registry import Registry
+from callboard.runtime.trees import Trees
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 RESERVED = frozenset({"root"})
 TASK_MAX_CHARS = 1_000_000
-AT_REST = (Phase.IDLE, Phase.STOPPED)
 ENDING = (Phase.STOPPING, Phase.STOPPED)
 WORKING = ("pending", "running")
-
-
-@attrs.frozen
-class TreeLimits:
-    """What one tree of agents may hold.
-
-    Levels below the root, agents that work at once in the tree and below one parent, and how many the agents below the
-    root may ever start. The root is exempt from the last: it lives for as long as its user speaks to it.
-    """
-
-    depth_max: int = 3
-    running_max: int = 8
-    breadth_max: int = 16
-    spawned_max: int = 256
-
-
-@attrs.frozen
-class Place:
-    """Where a subagent is asked for: the depth it would have, and what its tree and its parent hold already."""
-
-    depth: int
-    running: int
-    siblings: int
-    spawned: int
-
-
-@attrs.frozen
-class Refusal:
-    """The limit that refuses, its value, and what the model may do instead."""
-
-    limit: str
-    value: int
-    advice: str
-
-    def __str__(self) -> str:
-        return f"spawn refused: {self.limit} is {self.value}. {self.advice}"
-
-
-def admit(place: Place, limits: TreeLimits) -> Refusal | None:
-    """None when a subagent may start at this place, else the first limit in its way."""
-    if place.depth > limits.depth_max:
-        return Refusal("depth_max", limits.depth_max, "Solve the task yourself.")
-    if place.depth > 1 and place.spawned >= limits.spawned_max:
-        return Refusal("spawned_max", limits.spawned_max, "This tree has used up its agents; solve the task yourself.")
-    if place.siblings >= limits.breadth_max:
-        return Refusal("breadth_max", limits.breadth_max, "Wait until one of your agents has finished, then try again.")
-    if place.running >= limits.running_max:
-        return Refusal("running_max", limits.running_max, "Wait until an agent has finished, then try again.")
-    return None
-
-
-@attrs.define
-class Tree:
-    """The live agents below one root, and how many of its agents were ever started by other agents than the root."""
-
-    members: dict[str, Session] = attrs.field(factory=dict)
-    spawned: int = 0
-
-    def running(self) -> int:
-        """How many have the slot taken, or are about to: one that is done costs nothing."""
-        return sum(child.phase not in AT_REST for child in self.members.values())
 
 
 class Sessions(Protocol):
@@ -115,10 +53,10 @@ class Spawner:
         wake: bool,
     ) -> None:
         """`check_model` raises a `UsageError` for the name of no model."""
-        self._stage, self._limits, self._registry, self._sessions = stage, limits, registry, sessions
+        self._stage, self._registry, self._sessions = stage, registry, sessions
         self._check_model = check_model
         self._cascade, self._wake = cascade, wake
-        self._trees: dict[str, Tree] = {}
+        self.trees = Trees(stage, limits, registry)
         self._quiet: set[str] = set()  # children whose ends wake nobody
         self.closing: set[str] = set()  # sessions that are being stopped: they start nobody
 
@@ -138,7 +76,6 @@ class Spawner:
             raise ToolError(f"an agent {path} exists already: choose another task_name.")
         if taken or self._registry.get(child_id) is not None:
             raise ToolError(f"a session {child_id!r} exists already: choose another task_name.")
-        self._admit(parent, opened)
         self._open_child(request, parent, opened, child_id, path)
         return child_id, path
 
@@ -161,14 +98,6 @@ class Spawner:
             except UsageError as error:
                 raise ToolError(clean_text(str(error))) from None
 
-    def _admit(self, parent: Session, opened: SessionOpened) -> None:
-        """Raise a `ToolError` that names the limit in the way; nothing waits between this and the start."""
-        tree = self._tree(opened.root)
-        working = sum(child.phase not in AT_REST for child in self.live_children(parent))
-        refusal = admit(Place(opened.depth + 1, tree.running(), working, tree.spawned), self._limits)
-        if refusal is not None:
-            raise ToolError(str(refusal))
-
     def _open_child(
         self, request: SpawnRequest, parent: Session, opened: SessionOpened, child_id: str, path: str
     ) -> None:
@@ -178,19 +107,34 @@ class Spawner:
         opening = SessionOpened(
             parent.id, opened.root, opened.depth + 1, path, opened.policy, system, model, request.name, withheld
         )
+        self._reserve(child_id, parent, opening, ChildSpawned(child_id, path, task, request.mail))
         child = Session(self._stage, child_id, opening)
-        parent.log.append(ChildSpawned(child_id, path, task, request.mail))
-        self._tree(opened.root).spawned += opened.depth > 0
         try:
             self._sessions.supervise(child)
             self.adopt(child, opening, notify=request.notify)
             taken = partial(self._task_taken, child, opening)
             child.tell(Submit(task, id=f"task:{child_id}", source=f"agent:{opened.path}", reply=taken))
         except CallboardError as error:
+            self.trees.settle(child_id, opening)
             self._fail(opening, child_id, 1, f"the agent did not start: {error}")
             raise ToolError(f"the agent did not start: {error}") from None
 
+    def _reserve(self, child_id: str, parent: Session, opening: SessionOpened, spawned: ChildSpawned) -> None:
+        """Take a slot and say so on the parent's log; a `ToolError` names the limit in the way.
+
+        Nothing waits between this and the start.
+        """
+        refusal = self.trees.reserve(child_id, parent.id, opening)
+        if refusal is not None:
+            raise ToolError(str(refusal))
+        try:
+            parent.log.append(spawned)
+        except LogError:
+            self.trees.cancel(child_id, opening)
+            raise
+
     def _task_taken(self, child: Session, opening: SessionOpened, answer: Any) -> None:
+        self.trees.unused(child.id)
         if isinstance(answer, Exception):
             self._fail(opening, child.id, 1, f"the agent did not start: {answer}")
 
@@ -200,24 +144,17 @@ class Spawner:
         """Count a live child, and carry the ends of its turns to its parent; without `notify` they wake nobody."""
         if not notify:
             self._quiet.add(child.id)
-        self._tree(opened.root).members[child.id] = child
+        self.trees.join(child.id, opened)
         child.on_ended = partial(self.report_end, child.id, opened, notify=child.id not in self._quiet)
 
     def passivated(self, session_id: str, opened: SessionOpened) -> None:
         """This session left memory: it does not work, and what its tree used up is still used up."""
-        tree = self._trees.get(opened.root or session_id)
-        if tree is not None:
-            tree.members.pop(session_id, None)
-            if not tree.members and not tree.spawned:
-                del self._trees[opened.root or session_id]
+        self.trees.rest(session_id, opened)
 
     def forget(self, session_id: str, opened: SessionOpened) -> None:
         """This session is open no more; with the root goes all that is known of its tree."""
         self._quiet.discard(session_id)
-        if opened.parent is None:
-            self._trees.pop(session_id, None)
-        elif opened.root in self._trees:
-            self._trees[opened.root].members.pop(session_id, None)
+        self.trees.part(session_id, opened)
 
     def report_end(self, child_id: str, opened: SessionOpened, ended: TurnEnded, *, notify: bool) -> None:
         """A turn of a child ended: its parent is told, and woken unless nobody is meant to go on by that."""
@@ -268,20 +205,6 @@ class Spawner:
     def _tell(self, parent: Session, letter: ChildDone) -> None:
         if parent.phase is not Phase.STOPPED:
             parent.mailbox.put(letter, urgent=True)  # a full mailbox must not lose it: there is one for each turn
-
-    def _tree(self, root_id: str) -> Tree:
-        """The books of a tree; of one that was opened from the store, as far as its live agents know."""
-        tree = self._trees.get(root_id)
-        if tree is None:
-            tree = self._trees[root_id] = Tree()
-            root = self._registry.get(root_id)
-            below = [] if root is None else list(self.live_children(root))
-            while below:
-                child = below.pop()
-                tree.members[child.id] = child
-                tree.spawned += len(child.log[CHILDREN])
-                below.extend(self.live_children(child))
-        return tree
 
 
 def close_unbegun(log: EventLog) -> None:

@@ -105,7 +105,7 @@ async def test_stop_goes_down_the_tree():
             assert children == sorted(one.child for one in of(ChildEnded, rt, name))
             assert {"stopped"} == {one.status for one in of(ChildEnded, rt, name)}
         assert {"shutdown"} == {of(TurnEnded, rt, name)[0].cause for name in ("p", "p.a", "p.b", "p.a.x")}
-        assert ({}, set()) == (rt._sessions.spawner._trees, rt._sessions.spawner.closing)
+        assert ({}, set()) == (rt._sessions.spawner.trees.open, rt._sessions.spawner.closing)
 
 
 async def test_closing_the_runtime_closes_the_tree():

@@ -185,7 +185,7 @@ async def test_stop_of_a_session_that_left(store, of_parent):
         with pytest.raises(SessionClosed, match="open it again"):
             await a.submit("more")
         if of_parent:
-            assert {} == rt._sessions.spawner._trees
+            assert {} == rt._sessions.spawner.trees.open
         await (await rt.open("p.a")).run("again")
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.runtime.spawn import Place, Refusal, TreeLimits, admit
+from callboard.runtime.admission import Place, Refusal, TreeLimits, admit
 
 LIMITS = TreeLimits(depth_max=3, running_max=8, breadth_max=16, spawned_max=256)
 ROOM = {"depth": 2, "running": 0, "siblings": 0, "spawned": 0}
