@@ -18,11 +18,15 @@ BACKOFF_MAX_S = 2.0
 class ChildSpec:
     """How a supervisor starts one child, when it restarts it, and how many seconds its shutdown may take.
 
+    `significant` is a child that nothing can stand in for: where another would be started again, its supervisor gives
+    up.
+
     `start` is an async function without arguments, on Trio, that runs for as long as the child lives. It may end with
     an `Exit` as its value to say how it ended; any other value is a normal end, an error a crash.
 
     `stop` asks the child politely to end and does not wait; without one its scope is cancelled. What still lives after
-    `shutdown_s` is cancelled, and then abandoned. `about` answers what statistics show of the child.
+    `shutdown_s` is cancelled, and then abandoned. `about` answers what statistics show of the child, and
+    `below` is the supervisor that it is, for those who look further down.
     """
 
     id: str
@@ -32,6 +36,8 @@ class ChildSpec:
     kind: Literal["actor", "supervisor"] = "actor"
     stop: Callable[[], object] | None = None
     about: Callable[[], Any] | None = None
+    significant: bool = False
+    below: Any = None
 
 
 class Spec(Protocol):
@@ -72,6 +78,16 @@ class Spec(Protocol):
         """What statistics show of it."""
         ...
 
+    @property
+    def significant(self) -> bool:
+        """Whether its supervisor gives up where another child would be started again."""
+        ...
+
+    @property
+    def below(self) -> Any:
+        """The supervisor that it is, None for any other child."""
+        ...
+
 
 @attrs.frozen
 class Intensity:
@@ -86,6 +102,7 @@ class Decision(enum.Enum):
 
     RESTART = "restart"
     FORGET = "forget"
+    GIVE_UP = "give_up"  # this child alone, see `on_exit_of_many`
     ESCALATE = "escalate"
 
 
@@ -121,6 +138,29 @@ def on_exit(
     if len(recent) >= intensity.restarts_max:
         return Decision.ESCALATE, recent
     return Decision.RESTART, (*recent, now_s)
+
+
+def on_exit_of_many(
+    restart: Restart,
+    how: Exit,
+    own: Sequence[float],
+    given_up: Sequence[float],
+    now_s: float,
+    each: Intensity,
+    all_: Intensity,
+) -> tuple[Decision, tuple[float, ...], tuple[float, ...]]:
+    """The decision about one of many that have nothing to do with each other, its own restarts, and who was given up.
+
+    As if each child had a supervisor of its own in between: a child restarted too often within `each` is given up, and
+    only what is given up counts against `all_`. So one bad child ends alone, and a fault that many have escalates.
+    """
+    recent = tuple(at for at in given_up if now_s - at < all_.period_s)
+    decision, own = on_exit(restart, how, own, now_s, each)
+    if decision is not Decision.ESCALATE:
+        return decision, own, recent
+    if len(recent) >= all_.restarts_max:
+        return Decision.ESCALATE, own, recent
+    return Decision.GIVE_UP, own, (*recent, now_s)
 
 
 def affected(strategy: Strategy, ids: Sequence[str], ended: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ StartKind: TypeAlias = Literal["user", "automatic", "recovery"]
 TurnReason: TypeAlias = Literal["completed", "aborted", "blocked", "interrupted"]
 Effect: TypeAlias = Literal["none", "idempotent", "once"]
 Ending: TypeAlias = Literal["graceful", "cancelled", "abandoned"]
+WithdrawnReason: TypeAlias = Literal["asked", "crashes"]
 TaskName: TypeAlias = Literal["", "replace", "compact", "review", "shell"]
 ShellEnding: TypeAlias = Literal["exited", "timed_out", "interrupted", "failed"]
 Role: TypeAlias = Literal["user", "developer", "assistant"]
@@ -161,9 +162,14 @@ class MessageQueued(Event, frozen=True):
 
 
 class MessageWithdrawn(Event, frozen=True):
-    """Queued input was taken back before any turn claimed it."""
+    """Queued input was taken back before any turn claimed it.
+
+    `reason` is `asked` when somebody took it back. It is `crashes` when the session crashed twice while it was being
+    claimed: it was set aside, so that the session goes on.
+    """
 
     id: str
+    reason: WithdrawnReason = "asked"
 
 
 class MessagesClaimed(Event, frozen=True):

@@ -75,7 +75,7 @@ class HookRan(Notice, frozen=True):
 
 
 class ChildRestarted(Notice, frozen=True):
-    """A supervisor decided about a child that ended: restart, forget or escalate."""
+    """A supervisor decided about a child that ended: restart, forget, give_up or escalate."""
 
     child: str
     decision: str

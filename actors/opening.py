@@ -62,7 +62,7 @@ def mend(log: EventLog, *, cold: bool, poison: frozenset[str] = frozenset()) -> 
         closing.extend(lost(shell))
     for id_ in sorted(poison):
         LOGGER.error("session %s: message %r was being claimed at two crashes and is set aside", log.session, id_)
-        closing.append(MessageWithdrawn(id_))
+        closing.append(MessageWithdrawn(id_, "crashes"))
     if log[QUEUE] and not log[PARKED] and ((was_open and not poison) or cold):
         closing.append(QueueParked(parked=True))
     if closing:

@@ -7,6 +7,7 @@ crossing     what crosses the border between asyncio and Trio
 rounds       who calls Trio's rounds, and where a guest sleeps
 guest        one Trio run in the host's loop, and the two crossings
 lag          how late both loops wake
+vitals       what a runtime's health is told from
 garbage      when garbage is collected, and what is kept out of it
 waiting      one answer, waited for from either loop
 children     how a supervised child is described and how it ended
@@ -36,16 +37,23 @@ post         mail between the sessions of one tree
 handover     approved plans become the first messages of new sessions
 ground       what a runtime stands on: Trio run, store, metrics, nursery
 place        one live session as its supervisor and its actor see it
+troupe       under which supervisor each session stands
+onebyone     what is done to one session is done one after the other
 sessions     all sessions: created, opened, revived, stopped, forgotten
+nodes        the supervision tree as plain data, in slices
+peek         a local socket at which other programs ask for it
+looks        what a runtime tells of itself
 app          open_runtime: the composition root
+sync         run_sync: a runtime for a program without an event loop
 doors/       what people and programs meet the runtime through
 """
 
 from callboard.plugins import DEFAULT
-from callboard.runtime.app import Runtime, open_runtime, run_sync, serve_metrics
+from callboard.runtime.app import Runtime, open_runtime, serve_metrics
 from callboard.runtime.config import RuntimeConfig, load_config
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.settings import ModelConfig
+from callboard.runtime.sync import run_sync
 
 __all__ = [
     "DEFAULT",

@@ -3,19 +3,18 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self
 
-import attrs
 import trio
 from prometheus_client import CollectorRegistry
 
 from callboard.actors.alarm import AlarmClock
 from callboard.actors.childspec import ChildSpec, Intensity
 from callboard.actors.errors import IntensityReached, SessionClosed, UsageError
-from callboard.actors.events import SessionOpened, TurnEnded
+from callboard.actors.events import SessionOpened
 from callboard.actors.model import Model
 from callboard.actors.notices import RuntimeLeft
 from callboard.actors.plugin import Command, Hook, Plugin
@@ -37,6 +36,7 @@ from callboard.runtime.arguments import (
     checked_title,
     new_session_id,
     settings_of,
+    with_peek,
 )
 from callboard.runtime.assembly import assemble, tree_limits_of
 from callboard.runtime.calendar import Calendar
@@ -47,14 +47,16 @@ from callboard.runtime.ground import Ground, Parts
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.handover import HandOvers
 from callboard.runtime.lag import LagProbes
+from callboard.runtime.looks import Looks
 from callboard.runtime.models import ModelNames
+from callboard.runtime.nodes import Shown
+from callboard.runtime.peek import Peek
 from callboard.runtime.post import Post
 from callboard.runtime.reading import QUEUE_MAX, Reading
 from callboard.runtime.sessions import Sessions
 from callboard.runtime.supervisor import Supervisor
 from callboard.runtime.sweep import Sweep
-
-T = TypeVar("T")
+from callboard.runtime.vitals import Vitals, health_of
 
 LOGGER = logging.getLogger("callboard")
 NOT_YET = ("new", "opening")
@@ -73,14 +75,16 @@ def open_runtime(
     registry: CollectorRegistry | None = None,
     clock: Wall | None = None,
     folder: str | Path = ".",
+    peek: bool | None = None,
 ) -> "Runtime":
     """A runtime for the length of an `async with`, or from `await ....start()` to `await ....close()`.
 
     `config` is a RuntimeConfig or the path of a TOML file; arguments beat it. `store` is `memory`, `sqlite:///FILE` or
-    a Store; `model` a Model, `scripted:demo` or `replay:FILE`. `folder` is the working directory of tools. Mistakes are
+    a Store; `model` a Model, `scripted:demo` or `replay:FILE`. `folder` is the working directory of tools. `peek` lets
+    `callboard tree` look at this program over a local socket; None leaves that to the configuration. Mistakes are
     raised here as `UsageError`, before anything runs.
     """
-    settings = settings_of(config)
+    settings = with_peek(settings_of(config), peek)
     names = ModelNames(model if model is not None else settings.model.name)
     parts = Parts(
         settings,
@@ -104,6 +108,7 @@ class Runtime:
         self._closing: asyncio.Task[None] | None = None
         self._garbage: GarbageKeeper | None = None
         self._left: tuple[str, ...] = ()
+        self._peek = Peek(self._shown)
 
     @property
     def store(self) -> Store:
@@ -134,6 +139,8 @@ class Runtime:
             await self._ground.open()
             self._supervise()
             self._phase = "open"
+            if self.config.runtime.tree_socket:
+                await self._peek.open()
         finally:
             if self._phase == "opening":
                 self._phase = "closed"
@@ -161,7 +168,9 @@ class Runtime:
         ground.stage.above = self._sessions.registry.above
         ground.stage.hand_over = HandOvers(self._sessions, ground.guest.spawn).begin
         ground.listener = self._sessions.registry.audience.hear
-        sessions = self._sessions.supervisor.as_child(shutdown_s=self.config.runtime.shutdown_s)
+        sessions = self._sessions.supervisor.as_child(
+            restart="transient", shutdown_s=self.config.runtime.shutdown_s, significant=True
+        )
         self._root = Supervisor(
             ground.guest,
             id="root",
@@ -170,6 +179,7 @@ class Runtime:
             on_notice=ground.notice,
         )
         self._rooted = ground.guest.start(self._root.run)
+        self._looks = Looks(ground, self._sessions.registry, self._root, self._rooted.done)
         self._probes = LagProbes(ground.guest, ground.notice)
         self._probes.start()
         if self.config.runtime.gc_policy == "manage":
@@ -198,6 +208,7 @@ class Runtime:
 
     async def _close(self) -> None:
         ends_s = self._ground.guest.loop.time() + self.config.runtime.shutdown_s
+        await self._peek.close()
         self._probes.stop()
         if self._garbage is not None:
             self._garbage.stop()
@@ -305,17 +316,20 @@ class Runtime:
     def statistics(self) -> dict[str, Any]:
         """The supervision tree, sessions by phase, and what was left behind, as plain data; after the end too."""
         self._check_begun()
-        snapshot = self._snapshot()
-        return {
-            "tree": attrs.asdict(self._root.statistics()),
-            "sessions": {phase: count for phase, count in snapshot.phases.items() if count},
-            "mailbox_messages": sum(snapshot.mailbox.values()),
-            "queued_messages": sum(snapshot.queued.values()),
-            "subscribers": snapshot.subscribers,
-            "abandoned": list(self._ground.stage.abandoned.names()),
-            "parked": list(self._ground.stage.abandoned.parked),
-            "can_drop": self._ground.stage.can_drop,
-        }
+        return self._looks.statistics(self._snapshot())
+
+    def health(self) -> dict[str, Any]:
+        """Whether this runtime can serve, and what is in the way: plain data, at any time, durations in seconds.
+
+        `ok`, `problems` (sentences), `phase`, `lag_p99_s` of both loops in the last minute, `store` (`state`, `error`),
+        `stuck` (sessions that have been aborting for over a second), `given_up` (how many sessions were), `abandoned`,
+        `parked` (how many tools), `left` (who outlived the runtime).
+        """
+        looks = None if self._phase in NOT_YET else getattr(self, "_looks", None)
+        return looks.health(self._phase, self._left) if looks is not None else health_of(Vitals(), self._phase)
+
+    def _shown(self) -> Generator[None, None, Shown]:
+        return self._looks.shown(self._phase, self._snapshot())
 
     def _snapshot(self) -> Snapshot:
         return self._sessions.snapshot() if self._phase in ("open", "closing") else Snapshot()
@@ -348,40 +362,6 @@ class Runtime:
 def serve_metrics(rt: Runtime, host: str = "127.0.0.1", port: int = 0) -> Server:
     """Serve a runtime's metrics at http://host:port/metrics; port 0 takes a free one, `.port` tells which."""
     return serve_text(rt.exposition.page, host, port)
-
-
-@overload
-def run_sync(what: str, /, **options: Any) -> TurnEnded: ...
-@overload
-def run_sync(what: Callable[[Runtime], Awaitable[T]], /, **options: Any) -> T: ...
-def run_sync(what: Any, /, **options: Any) -> Any:
-    """A runtime for a program without an event loop: runs one text as a turn, or an async function of the runtime.
-
-    `options` are those of `open_runtime`. Returns the TurnEnded, or what the function returns. In a thread with a
-    running loop it is a `UsageError`: loops are never entered twice.
-    """
-    if _loop_runs() or trio.lowlevel.in_trio_run():
-        raise UsageError(
-            "an event loop runs in this thread: use `async with open_runtime(...)`, or in a notebook "
-            "`rt = await open_runtime(...).start()` and `await rt.close()`."
-        )
-    if not (isinstance(what, str) or callable(what)):
-        raise UsageError(f"run_sync takes a text, or an async function that takes the runtime, got {what!r:.80}.")
-    runtime = open_runtime(**options)
-
-    async def main() -> Any:
-        async with runtime as rt:
-            return await what(rt) if callable(what) else await (await rt.create()).run(what)
-
-    return asyncio.run(main())
-
-
-def _loop_runs() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _not_inside(verb: str) -> None:

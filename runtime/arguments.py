@@ -4,6 +4,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+import attrs
 from prometheus_client import CollectorRegistry
 
 from callboard.actors.errors import UsageError
@@ -15,6 +16,17 @@ from callboard.runtime.config import RuntimeConfig, load_config
 SESSION_ID_MAX_CHARS = 200
 TITLE_MAX_CHARS = 200
 STORE_VERBS = ("open", "append", "sync", "read", "header", "headers", "last", "close")
+
+
+def with_peek(settings: RuntimeConfig, peek: Any) -> RuntimeConfig:
+    """The settings with what the caller says about the local socket."""
+    if peek is None:
+        return settings
+    if not isinstance(peek, bool):
+        raise UsageError(f"peek is True or False, got {peek!r:.80}.")
+    runtime = attrs.evolve(settings.runtime, tree_socket=peek)
+    changed: RuntimeConfig = attrs.evolve(settings, runtime=runtime)
+    return changed
 
 
 def settings_of(config: Any) -> RuntimeConfig:

@@ -1,11 +1,12 @@
-"""What a supervisor says of its children: records of them, how they ended, and a crash as one line."""
+"""What a supervisor keeps and says of its children: books, records, how they ended, a crash as one line."""
 
-from typing import Any, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import attrs
+import trio
 
-from callboard.actors.childspec import Exit, Restart, Strategy
-from callboard.runtime.crossing import Outcome
+from callboard.actors.childspec import Exit, Restart, Spec, Strategy
+from callboard.runtime.crossing import Outcome, Spawned
 
 EXITS: tuple[Exit, ...] = get_args(Exit)
 
@@ -31,6 +32,49 @@ class SupervisorRecord:
     restarts: int
     children: tuple[ChildRecord, ...]
     left: tuple[str, ...]
+
+
+class Owner(Protocol):
+    """The supervisor, as a child's books need it."""
+
+    def backed_off(self, child: "Child") -> None:
+        """The wait before a restart is over."""
+        ...
+
+    def child_ended(self, child: "Child", outcome: Outcome) -> None:
+        """The child itself has ended."""
+        ...
+
+
+@attrs.define(eq=False)
+class Child:
+    """A child's books: its spec, and what runs for it (the child itself, or the back-off before it)."""
+
+    spec: Spec
+    owner: Owner
+    phase: Literal["alive", "waiting", "ended"] = "ended"
+    running: Spawned | None = None
+    asked: bool = False
+    restarts: int = 0
+    past: tuple[float, ...] = ()  # its own restarts, where each child is counted for itself
+    over: trio.Event | None = None
+
+    def ended(self, outcome: Outcome) -> None:
+        """What ran has ended; whoever waits for that is told last."""
+        waited = self.phase == "waiting"
+        self.phase, self.running = "ended", None
+        if waited:
+            self.owner.backed_off(self)
+        else:
+            self.owner.child_ended(self, outcome)
+        if self.over is not None and trio.lowlevel.in_trio_run():
+            self.over.set()
+
+    def record(self) -> ChildRecord:
+        """The child at this moment."""
+        spec = self.spec
+        about = spec.about() if spec.about else None
+        return ChildRecord(spec.id, spec.kind, spec.restart, self.restarts, self.phase == "alive", about)
 
 
 def exit_of(outcome: Outcome) -> Exit:

@@ -26,6 +26,7 @@ from callboard.runtime.crossing import Outcome
 from callboard.runtime.guest import Guest
 from callboard.runtime.models import ModelNames
 from callboard.runtime.stores import open_store
+from callboard.runtime.vitals import Vitals
 from callboard.runtime.waiting import Pending, in_thread
 
 LOGGER = logging.getLogger("callboard")
@@ -59,6 +60,7 @@ class Ground:
     ) -> None:
         self._parts, self._on_due, self._snapshot = parts, on_due, snapshot
         self._fewer: asyncio.Future[None] | None = None
+        self.vitals = Vitals()
         self.listener: Callable[[Notice], None] | None = None  # who hears every notice besides the metrics
 
     async def open(self) -> None:
@@ -176,6 +178,7 @@ class Ground:
     def notice(self, notice: Notice) -> None:
         """Count what no log keeps, and tell whoever listens."""
         self._recorder.notice(notice)
+        self.vitals.take(notice)
         if self.listener is not None:
             self.listener(notice)
         if isinstance(notice, AbandonedChanged) and self._fewer is not None and not self._fewer.done():

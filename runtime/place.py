@@ -3,11 +3,36 @@
 from collections.abc import Awaitable
 from typing import Literal, Protocol
 
+import attrs
+
+from callboard.actors.books import QUEUE
 from callboard.actors.childspec import Exit, Restart
 from callboard.actors.messages import Stop
+from callboard.actors.phase import Phase
 from callboard.actors.session import Session
 from callboard.runtime.registry import opened_of
 from callboard.runtime.spawn import Spawner
+
+ENDING = (Phase.ABORTING, Phase.STOPPING)
+
+
+@attrs.frozen
+class SessionRecord:
+    """A live session at one moment; `aborting_s` is how long ago the turn that is being aborted was asked to end."""
+
+    phase: str
+    path: str
+    mailbox: int
+    queued: int
+    aborting_s: float | None = None
+
+
+def record_of(actor: Session) -> SessionRecord:
+    """What a live session does now."""
+    phase, window, aborting_s = actor.phase, actor.scene.window, None
+    if phase in ENDING and window is not None and window.cause is not None:
+        aborting_s = max(0.0, actor.stage.now_s() - window.opened_s)
+    return SessionRecord(phase.value, opened_of(actor).path, len(actor.mailbox), len(actor.log[QUEUE]), aborting_s)
 
 
 class Home(Protocol):
@@ -26,6 +51,8 @@ class Place:
 
     __slots__ = ("_actor", "_home")
     kind: Literal["actor"] = "actor"
+    significant: Literal[False] = False
+    below: None = None
 
     def __init__(self, home: Home, actor: Session) -> None:
         self._home, self._actor = home, actor
@@ -53,9 +80,15 @@ class Place:
         """Ask it to end."""
         self._actor.tell(Stop())
 
-    def about(self) -> str:
+    def about(self) -> SessionRecord:
         """What it does now."""
-        return self._actor.phase.value
+        return record_of(self._actor)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it waits for its user, with nothing to do."""
+        actor = self._actor
+        return actor.phase is Phase.IDLE and not len(actor.mailbox) and not actor.log[QUEUE]
 
     def aborted(self) -> None:
         """(the actor) Its turn is being aborted."""

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from callboard.actors.books import OPENED, QUEUE
 from callboard.actors.errors import SessionClosed, UsageError
@@ -239,6 +239,25 @@ def opened_of(actor: Session) -> SessionOpened:
     opened = actor.log[OPENED] or actor.opening
     assert opened is not None, "an actor is live only once its log is open, or it was before"
     return opened
+
+
+class Lineage(Protocol):
+    """What says where a session stands: the first event of its log, or its header in the store."""
+
+    @property
+    def parent(self) -> str | None:
+        """The id of its parent, None for a root."""
+        ...
+
+    @property
+    def root(self) -> str:
+        """The id of the root of its tree; it may be left out of a root's own."""
+        ...
+
+
+def root_of(lineage: Lineage, session_id: str) -> str:
+    """The id of the root of a session's tree."""
+    return session_id if lineage.parent is None else lineage.root or session_id
 
 
 def at_once(reply: Reply) -> Await:

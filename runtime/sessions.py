@@ -3,10 +3,9 @@
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 
@@ -17,6 +16,7 @@ from callboard.actors.errors import CallboardError, LogError, SessionClosed, Ses
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Stop, Wake
 from callboard.actors.notices import ChildRestarted
+from callboard.actors.opening import mend
 from callboard.actors.phase import Phase
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
@@ -28,20 +28,20 @@ from callboard.runtime.fork import Forks
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.models import ModelNames
+from callboard.runtime.onebyone import OneByOne
 from callboard.runtime.place import Place
-from callboard.runtime.registry import Registry, at_once, opened_of
+from callboard.runtime.registry import Registry, at_once, opened_of, root_of
 from callboard.runtime.spawn import WORKING, Spawner, close_unbegun
 from callboard.runtime.supervisor import Supervisor
+from callboard.runtime.troupe import Troupes
 from callboard.runtime.waiting import Pending, checkpoint
 
-T = TypeVar("T")
-
 LOGGER = logging.getLogger("callboard")
-ENDS_AT_ONCE_MAX = 256  # sessions that are ended side by side: fast, and no loop stalls for long
+GIVEN_UP = "session {id!r} crashed and was given up, as the log of the program tells; open it again to go on."
 
 
 class Sessions:
-    """Sessions by id, under their supervisor. Waiting works from asyncio and from Trio; what is begun goes on.
+    """Sessions by id, under their supervisors. Waiting works from asyncio and from Trio; what is begun goes on.
 
     What is done to one id (created, opened, stopped) is done one after the other; the work itself runs on Trio.
     """
@@ -61,20 +61,20 @@ class Sessions:
         self._guest, self.stage, self._alarm, self._on_notice = guest, stage, alarm, on_notice
         self.polite_s = polite_s
         self.registry = Registry(stage, on_notice, begin=self.supervise, holds=self._holds, left=self._left)
-        self._busy: dict[str, trio.Event] = {}  # ids that something is being done to
+        self._one = OneByOne(guest)
         self.lookup = Lookup(stage.store, stage.codec)
-        self.forks = Forks(stage, self.registry, self.lookup, self._on_trio, self._alone, self._from_store)
+        self.forks = Forks(stage, self.registry, self.lookup, self._one.on_trio, self._one.alone, self._from_store)
         agents = config.agents
         wake = agents.notify == "wake"
         self.spawner = Spawner(stage, limits, self.registry, self, models.checked, cascade=agents.cascade, wake=wake)
         stage.trees = self.spawner.trees
-        self.supervisor = Supervisor(
-            guest,
-            id="sessions",
-            intensity=Intensity(config.supervisor.restarts_max, config.supervisor.period_s),
-            ends_at_once_max=ENDS_AT_ONCE_MAX,
-            on_notice=self._child_ended,
-        )
+        intensity = Intensity(config.supervisor.restarts_max, config.supervisor.period_s)
+        self._troupes = Troupes(guest, intensity, self._child_ended, polite_s=polite_s)
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """The one of all root sessions, with those of their agents below it."""
+        return self._troupes.top
 
     # -- who is there ------------------------------------------------------------------------------------------------
 
@@ -101,9 +101,9 @@ class Sessions:
         A random id, not `chosen` by anybody, is nobody else's: it is neither looked up nor guarded, and all that is
         done for it is done by callbacks, which saves a Trio task and two crossings, 40 us a session.
         """
-        if chosen:
-            return await self._on_trio(partial(self._create, session_id, opening))
         self.registry.check_thread()
+        if chosen:
+            return await self._one.on_trio(partial(self._create, session_id, opening))
         self._check_open()
         begun = Pending()
         self._begin(session_id, opening, begun.reply)
@@ -128,12 +128,14 @@ class Sessions:
 
     async def open(self, session_id: str) -> SessionHandle:
         """The session of that id, read from the store unless it is live; `SessionNotFound` when there is none."""
-        return await self._on_trio(partial(self._from_store, session_id))
+        self.registry.check_thread()
+        return await self._one.on_trio(partial(self._from_store, session_id))
 
     async def spawn(self, request: SpawnRequest) -> str:
         """Start a subagent from outside; its id. `UsageError` says what is in the way."""
         try:
-            child_id, _ = await self._on_trio(partial(self._spawn, request))
+            self.registry.check_thread()
+            child_id, _ = await self._one.on_trio(partial(self._spawn, request))
         except ToolError as error:
             raise UsageError(str(error)) from None
         return child_id
@@ -151,10 +153,10 @@ class Sessions:
         return self.registry.actor(session_id)
 
     async def _create(self, session_id: str, opening: SessionOpened) -> SessionHandle:
-        async with self._alone(session_id):
+        async with self._one.alone(session_id):
             if await self.exists(session_id):
                 raise UsageError(f"session {session_id!r} exists already: open it, or choose another id.")
-            await self.supervisor.stop_child(session_id)  # one that is just ending
+            await self._troupes.stop(session_id, session_id)  # one that is just ending
             self._check_open()
             begun = Pending()
             self._begin(session_id, opening, begun.reply)
@@ -162,10 +164,8 @@ class Sessions:
             return self._handle(session_id, opening)
 
     async def _from_store(self, session_id: str) -> SessionHandle:
-        async with self._alone(session_id):
+        async with self._one.alone(session_id):
             if self.registry.get(session_id) is None and not self.registry.is_passivated(session_id):
-                if await self.lookup.header(session_id) is None:
-                    raise SessionNotFound(f"there is no session {session_id!r} in this store.")
                 await self._read(session_id)
             kept = self.registry.kept(session_id)
             opened = kept.opened(session_id) if kept is not None else opened_of(self.registry.actor(session_id))
@@ -173,7 +173,10 @@ class Sessions:
 
     async def _read(self, session_id: str) -> Session:
         """Read the log before a supervisor sees the actor: a damaged log is the caller's news, not a crash."""
-        await self.supervisor.stop_child(session_id)  # one that is just ending
+        header = await self.lookup.header(session_id)
+        if header is None:
+            raise SessionNotFound(f"there is no session {session_id!r} in this store.")
+        await self._troupes.stop(session_id, root_of(header, session_id))  # one that is just ending
         actor = Session(self.stage, session_id, None)
         await actor.load()
         close_unbegun(actor.log)
@@ -194,7 +197,7 @@ class Sessions:
         self._check_open()
         opened = opened_of(actor)
         place = Place(self, actor)
-        self.supervisor.start_child(place)
+        self._troupes.start(place, root_of(opened, actor.id))
         self.registry.add(actor)
         actor.on_abort = place.aborted
         if opened.parent is not None:
@@ -220,15 +223,16 @@ class Sessions:
 
     def _holds(self, actor: Session) -> bool:
         """(the registry) Whether its children, or what is being done to it, keep a resting session in memory."""
-        if not self.registry.open or actor.id in self._busy:
+        if not self.registry.open or actor.id in self._one:
             return True
         children = actor.log[CHILDREN]
         return any(child.status in WORKING or self.registry.get(child.id) is not None for child in children)
 
     def _left(self, actor: Session) -> None:
         """(the registry) It leaves memory: its alarm stays, and its id is free for the actor that comes back."""
-        self.supervisor.let_go(actor.id)
-        self.spawner.passivated(actor.id, opened_of(actor))
+        opened = opened_of(actor)
+        self._troupes.let_go(actor.id, root_of(opened, actor.id))
+        self.spawner.passivated(actor.id, opened)
 
     async def _revive_children(self, parent: Session) -> None:
         """Children whose end the parent has not recorded: read their logs, and let it know."""
@@ -237,16 +241,16 @@ class Sessions:
                 await self._revive(parent, known)
 
     async def _revive(self, parent: Session, known: Child) -> None:
-        async with self._alone(known.id):
+        async with self._one.alone(known.id):
             child = self.registry.get(known.id)
             if self.registry.kept(known.id) is not None:
                 child = await self._loaded(known.id)
             elif child is None:
-                if await self.lookup.header(known.id) is None:
-                    self.spawner.lost(parent, known, "the agent was lost before it began")
-                    return
                 try:
                     child = await self._read(known.id)
+                except SessionNotFound:
+                    self.spawner.lost(parent, known, "the agent was lost before it began")
+                    return
                 except LogError as error:
                     self.spawner.lost(parent, known, f"the agent's log cannot be read: {error}")
                     return
@@ -260,7 +264,8 @@ class Sessions:
     async def stop_session(self, session_id: str) -> None:
         """Stop a session, its children first; harmless when it is not live."""
         if session_id in self.registry:
-            await self._on_trio(partial(self._stop, session_id))
+            self.registry.check_thread()
+            await self._one.on_trio(partial(self._stop, session_id))
 
     async def end(self, ends_s: float) -> tuple[str, ...]:
         """(asyncio) End all, the subagents first, until `ends_s` on the loop's clock; who still lives then."""
@@ -275,7 +280,7 @@ class Sessions:
         if ending.done() and not ending.cancelled():
             return ending.result()
         ending.cancel()
-        return tuple(child.id for child in self.supervisor.children())
+        return self._troupes.living()
 
     async def stop_children(self) -> None:
         """(Trio) Start nothing more, and stop all subagents, the deepest first, so that their parents record it."""
@@ -288,7 +293,7 @@ class Sessions:
                 await self._end_all(by_depth[depth])
 
     async def _stop(self, session_id: str) -> None:
-        async with self._alone(session_id):
+        async with self._one.alone(session_id):
             levels = [[session_id] if session_id in self.registry else []]
             while levels[-1]:
                 levels.append([child for one in levels[-1] for child in self._children(one)])
@@ -311,27 +316,40 @@ class Sessions:
         return [child.id for child in log[CHILDREN] if child.id in self.registry]
 
     async def _end_all(self, actors: Iterable[Session]) -> None:
-        waiting = list(actors)
-
-        async def end() -> None:
-            while waiting:
-                actor = waiting.pop()
-                if not await self.supervisor.stop_child(actor.id):
-                    LOGGER.error("session %s did not end within %g s and was left", actor.id, self.polite_s)
-                    actor.close()
-                    self._forget(actor)
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(min(ENDS_AT_ONCE_MAX, len(waiting))):
-                nursery.start_soon(end)
+        for actor in await self._troupes.end_all(actors):
+            actor.close()
+            self._forget(actor)
 
     def _child_ended(self, notice: ChildRestarted) -> None:
-        """(the supervisor) A session's actor ended, and it is decided what follows."""
+        """(a supervisor) A session's actor ended, and it is decided what follows."""
         self._on_notice(notice)
         actor = self.registry.live.get(notice.child)
         if actor is not None and notice.decision != "restart":
+            if actor.waiters is not None:
+                actor.waiters.stopped(SessionClosed(GIVEN_UP.format(id=actor.id)))
             self._crashed(actor, "the agent crashed")
-            self._forget(actor)
+            self._bury(actor)
+
+    def _bury(self, actor: Session) -> None:
+        """It is open no more; its log gets the end of the turn that the last crash left open, and its readers see it.
+
+        An append is whole or nothing, so the log in memory is true whatever crashed; what else could be in the way, a
+        store that takes nothing, leaves the repair to whoever opens the session.
+        """
+        there = self.registry.drop(actor)
+        if there:
+            self._alarm.set(actor.id, None)
+            self.spawner.forget(actor.id, opened_of(actor))
+
+        def durable(error: Exception | None) -> None:
+            if there and actor.id not in self.registry:  # nobody opened it meanwhile
+                self.registry.audience.end(actor.id)
+
+        try:
+            mend(actor.log, cold=True)
+        except LogError as error:
+            LOGGER.error("session %s: the end of its last turn is not on its log: %s", actor.id, error)  # noqa: TRY400
+        actor.log.when_durable(durable)
 
     def _crashed(self, actor: Session, error: str) -> None:
         """Nobody will run this actor again: tell all who wait, its parent, and its children."""
@@ -373,30 +391,3 @@ class Sessions:
         if actor is not None:
             actor.tell(Wake())
         return actor is not None
-
-    # -- one after the other -----------------------------------------------------------------------------------------
-
-    async def _on_trio(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` on Trio, asked from either loop; it goes on when the asker is cancelled."""
-        self.registry.check_thread()
-        ended = Pending()
-        self._guest.spawn(work, ended.reply, name="sessions")
-        outcome = await ended.get()
-        if outcome.error is not None:
-            raise outcome.error
-        if outcome.cancelled:
-            raise SessionClosed("the runtime closed meanwhile.")
-        value: T = outcome.value
-        return value
-
-    @asynccontextmanager
-    async def _alone(self, session_id: str) -> AsyncIterator[None]:
-        """(Trio) Nobody else creates, opens or stops this id meanwhile."""
-        while (busy := self._busy.get(session_id)) is not None:
-            await busy.wait()
-        done = self._busy[session_id] = trio.Event()
-        try:
-            yield
-        finally:
-            del self._busy[session_id]
-            done.set()

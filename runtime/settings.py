@@ -55,6 +55,7 @@ class Bounds:
 
     `gc_policy` is about the whole process: "manage" keeps full garbage collections out of the way of interrupts,
     "leave" changes nothing. The command line manages unless it is told to leave, an embedded runtime leaves.
+    `tree_socket`: whether `callboard tree` can look at this program; the command line lets it, an embedded runtime not.
     """
 
     abort_window_s: float = attrs.field(default=ABORT_WINDOW_S, validator=_at_least(0.001))
@@ -68,6 +69,7 @@ class Bounds:
     threads_abandoned_max: int = attrs.field(default=32, validator=_at_least(1))
     keep_partial_text: bool = True
     gc_policy: Literal["manage", "leave"] | None = None
+    tree_socket: bool | None = None
 
 
 @attrs.frozen(kw_only=True)

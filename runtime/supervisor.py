@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal
 
-import attrs
 import trio
 
 from callboard.actors.childspec import (
@@ -25,41 +24,19 @@ from callboard.actors.childspec import (
     affected,
     backoff_s,
     on_exit,
+    on_exit_of_many,
 )
 from callboard.actors.errors import IntensityReached, SessionClosed, UsageError
 from callboard.actors.notices import ChildRestarted
-from callboard.runtime.children import ChildRecord, SupervisorRecord, crash_text, exit_of
+from callboard.runtime.children import Child, ChildRecord, SupervisorRecord, crash_text, exit_of
 from callboard.runtime.crossing import Outcome, Spawned, Starts
 from callboard.runtime.guest import ABORT_WINDOW_S
 from callboard.runtime.waiting import Gate, Pending
 
 INTENSITY = Intensity()
+NEVER_AGAIN = Intensity(restarts_max=0)
 
 _log = logging.getLogger("callboard")
-
-
-@attrs.define(eq=False)
-class _Child:
-    """A child's books: its spec, and what runs for it (the child itself, or the back-off before it)."""
-
-    spec: Spec
-    owner: "Supervisor"
-    phase: Literal["alive", "waiting", "ended"] = "ended"
-    running: Spawned | None = None
-    asked: bool = False
-    restarts: int = 0
-    over: trio.Event | None = None
-
-    def ended(self, outcome: Outcome) -> None:
-        """What ran has ended; whoever waits for that is told last."""
-        waited = self.phase == "waiting"
-        self.phase, self.running = "ended", None
-        if waited:
-            self.owner._backed_off(self)
-        else:
-            self.owner._child_ended(self, outcome)
-        if self.over is not None and trio.lowlevel.in_trio_run():
-            self.over.set()
 
 
 class Supervisor:
@@ -67,7 +44,9 @@ class Supervisor:
 
     `children` are started by `run`, each time; others come by `start_child`. `ends_at_once_max` children are ended at a
     time: 1 keeps the reverse order strictly; for many that do not need each other, 256 is fast and stalls no loop.
-    `jitter` answers numbers in 0..1. Called on the loop's thread, from asyncio or from Trio.
+    With `each` the children have nothing to do with each other: one that is restarted more often than `each` allows is
+    given up alone, and `intensity` bounds how many are (only `one_for_one`). `on_empty` is told when the last child is
+    gone. `jitter` answers numbers in 0..1. Called on the loop's thread, from asyncio or from Trio.
     """
 
     def __init__(
@@ -78,25 +57,27 @@ class Supervisor:
         children: Iterable[ChildSpec] = (),
         strategy: Strategy = "one_for_one",
         intensity: Intensity = INTENSITY,
+        each: Intensity | None = None,
         ends_at_once_max: int = 1,
         on_notice: Callable[[ChildRestarted], object] | None = None,
+        on_empty: Callable[[], object] | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.id = id
         self._guest = guest
         self._first = tuple(children)
-        self._strategy, self._intensity = strategy, intensity
+        self.strategy, self._intensity, self._each = strategy, intensity, each
         self._ends_at_once_max = ends_at_once_max
-        self._on_notice = on_notice
+        self._on_notice, self._on_empty = on_notice, on_empty
         self._jitter = jitter
         self._restarts = 0
-        self._left: dict[str, _Child] = {}
-        self._below: dict[str, Callable[[], object]] = {}  # supervisors below, for what they have left
+        self._left: dict[str, Child] = {}
+        self._below: dict[str, Supervisor] = {}  # for what they have left
         self._reset()
 
     def _reset(self) -> None:
         self._phase: Literal["up", "ending", "over"] = "up"
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, Child] = {}
         self._past: tuple[float, ...] = ()
         self._failure: IntensityReached | None = None
         self._due: set[str] = set()  # what a running renewal will start again
@@ -115,9 +96,9 @@ class Supervisor:
             raise UsageError(f"Supervisor {self.id} has a child {spec.id!r} already; stop it first.")
         if spec.id in self._left:
             raise UsageError(f"{spec.id!r} was given up by supervisor {self.id} and still lives; wait until it ends.")
-        if spec.kind == "supervisor" and spec.about is not None:
-            self._below[spec.id] = spec.about
-        child = self._children[spec.id] = _Child(spec, self)
+        if spec.below is not None:
+            self._below[spec.id] = spec.below
+        child = self._children[spec.id] = Child(spec, self)
         self._start(child)
 
     async def stop_child(self, id: str) -> bool:
@@ -143,26 +124,33 @@ class Supervisor:
         child = self._children.pop(id, None)
         if child is not None:
             child.asked = True
+            self._below.pop(id, None)
+            self._look_empty()
 
     def children(self) -> tuple[ChildRecord, ...]:
         """The children in start order."""
-        return tuple(
-            ChildRecord(
-                id=c.spec.id,
-                kind=c.spec.kind,
-                restart=c.spec.restart,
-                restarts=c.restarts,
-                alive=c.phase == "alive",
-                about=c.spec.about() if c.spec.about else None,
-            )
-            for c in self._children.values()
-        )
+        return tuple(child.record() for child in self._children.values())
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it starts children, and restarts them."""
+        return self._phase == "up"
+
+    def left(self) -> tuple[str, ...]:
+        """Those that were given up and still live, here and below, where a name begins with its supervisor's."""
+        return (*self._left, *(f"{id}/{name}" for id, below in self._below.items() for name in below.left()))
+
+    def books(self) -> tuple[Child, ...]:
+        """The children as they are kept, in start order, for those who look at many in slices."""
+        return tuple(self._children.values())
 
     def statistics(self) -> SupervisorRecord:
         """This supervisor now; supervisors below it stand in their records' `about`."""
-        return SupervisorRecord(self.id, self._strategy, self._restarts, self.children(), self._names_left())
+        return SupervisorRecord(self.id, self.strategy, self._restarts, self.children(), self.left())
 
-    def as_child(self, *, restart: Restart = "permanent", shutdown_s: float | None = None) -> ChildSpec:
+    def as_child(
+        self, *, restart: Restart = "permanent", shutdown_s: float | None = None, significant: bool = False
+    ) -> ChildSpec:
         """The spec that makes this supervisor a child of another, with its subtree in the other's statistics.
 
         `shutdown_s` None gives it what its first children need one after another.
@@ -175,6 +163,8 @@ class Supervisor:
             shutdown_s=max(5.0, own_s) if shutdown_s is None else shutdown_s,
             kind="supervisor",
             about=self.statistics,
+            significant=significant,
+            below=self,
         )
 
     async def run(self) -> None:
@@ -213,7 +203,7 @@ class Supervisor:
         """
         self.end()
         await self._over.wait()
-        return self._names_left()
+        return self.left()
 
     async def wait(self) -> None:
         """(asyncio) Return when the supervisor has ended; raise IntensityReached when it gave up.
@@ -233,16 +223,18 @@ class Supervisor:
 
     # -- a child ends ------------------------------------------------------------------------------------------------
 
-    def _start(self, child: _Child) -> None:
+    def _start(self, child: Child) -> None:
         child.phase, child.asked, child.over = "alive", False, None
         child.running = self._guest.spawn(child.spec.start, child.ended, name=child.spec.id)
 
-    def _child_ended(self, child: _Child, outcome: Outcome) -> None:
+    def child_ended(self, child: Child, outcome: Outcome) -> None:
+        """(a child's books) It has ended; what follows is decided here."""
         if outcome.error is not None:
             _log.error("child %s of %s crashed: %s", child.spec.id, self.id, crash_text(outcome.error))
             _log.debug("child %s of %s crashed", child.spec.id, self.id, exc_info=outcome.error)
         if self._left.get(child.spec.id) is child:
             del self._left[child.spec.id]
+            self._look_empty()
         elif child.spec.id in self._due:
             pass  # the renewal that ended it, or was about to, starts it again
         elif child.asked or self._phase != "up" or self._guest.ending:
@@ -250,32 +242,47 @@ class Supervisor:
         else:
             self._decide(child, exit_of(outcome))
 
-    def _decide(self, child: _Child, how: Exit) -> None:
-        decision, self._past = on_exit(child.spec.restart, how, self._past, self._guest.now_s(), self._intensity)
+    def _decide(self, child: Child, how: Exit) -> None:
+        decision, past = self._decision(child, how)
+        period_s = (self._each or self._intensity).period_s
+        why = f"{child.spec.id} ended ({how}), after {len(past)} restarts within {period_s:g} s"
         match decision:
             case Decision.RESTART:
-                self._restart(child, backoff_s(len(self._past), self._jitter()))
+                self._restart(child, backoff_s(len(past), self._jitter()))
             case Decision.FORGET:
                 self._forget(child)
+            case Decision.GIVE_UP:
+                self._forget(child)
+                _log.error("Supervisor %s gave up a child: %s: more than restarts_max allows.", self.id, why)
             case Decision.ESCALATE:
                 self._forget(child)
-                self._give_up(
-                    f"{child.spec.id} ended ({how}), after {len(self._past)} restarts within "
-                    f"{self._intensity.period_s:g} s: more than restarts_max allows"
-                )
+                others = f", and {len(self._past)} others were given up" if self._each and self._past else ""
+                self._give_up(f"{why}{others}: more than restarts_max allows")
         if self._on_notice is not None and how != "passivated":
             self._on_notice(ChildRestarted(child.spec.id, decision.value))
 
-    def _restart(self, child: _Child, after_s: float) -> None:
-        if self._strategy == "one_for_one":
+    def _decision(self, child: Child, how: Exit) -> tuple[Decision, tuple[float, ...]]:
+        """What to do now, and the restarts that were counted for it."""
+        restart, now_s = child.spec.restart, self._guest.now_s()
+        if self._each is None:
+            intensity = NEVER_AGAIN if child.spec.significant else self._intensity
+            decision, self._past = on_exit(restart, how, self._past, now_s, intensity)
+            return decision, self._past
+        decision, child.past, self._past = on_exit_of_many(
+            restart, how, child.past, self._past, now_s, self._each, self._intensity
+        )
+        return decision, child.past
+
+    def _restart(self, child: Child, after_s: float) -> None:
+        if self.strategy == "one_for_one":
             self._again(child, after_s)
             return
-        self._due.update(affected(self._strategy, tuple(self._children), child.spec.id))
+        self._due.update(affected(self.strategy, tuple(self._children), child.spec.id))
         self._due_after_s = after_s
         if self._renewal is None:
             self._renewal = self._guest.spawn(self._renew, self._renewed, name=f"{self.id} restarts")
 
-    def _again(self, child: _Child, after_s: float = 0.0) -> None:
+    def _again(self, child: Child, after_s: float = 0.0) -> None:
         child.restarts += 1
         self._restarts += 1
         if after_s <= 0:
@@ -284,15 +291,21 @@ class Supervisor:
             child.phase = "waiting"
             child.running = self._guest.spawn(partial(trio.sleep, after_s), child.ended, name=f"{child.spec.id} waits")
 
-    def _backed_off(self, child: _Child) -> None:
+    def backed_off(self, child: Child) -> None:
+        """(a child's books) The wait before its restart is over."""
         if child.asked or self._phase != "up" or self._guest.ending:
             self._forget(child)
         else:
             self._start(child)
 
-    def _forget(self, child: _Child) -> None:
+    def _forget(self, child: Child) -> None:
         if self._children.get(child.spec.id) is child:
             del self._children[child.spec.id]
+            self._look_empty()
+
+    def _look_empty(self) -> None:
+        if self._on_empty is not None and not self._children and not self._left:
+            self._on_empty()
 
     def _give_up(self, why: str) -> None:
         self._failure = IntensityReached(f"Supervisor {self.id} gave up: {why}.")
@@ -324,7 +337,7 @@ class Supervisor:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    async def _end(self, child: _Child) -> bool:
+    async def _end(self, child: Child) -> bool:
         """(Trio) Ask, wait `shutdown_s`, cancel, wait one abort window, give up; says whether it has ended."""
         running = child.running
         if running is not None:
@@ -338,15 +351,15 @@ class Supervisor:
                     break
                 running.cancel()
             else:
-                self._forget(child)
                 self._left[child.spec.id] = child
+                self._forget(child)
                 _log.error("child %s of %s did not end in time and was left", child.spec.id, self.id)
                 return False
         if child.spec.id not in self._due:
             self._forget(child)
         return True
 
-    def _ask(self, child: _Child, running: Spawned) -> None:
+    def _ask(self, child: Child, running: Spawned) -> None:
         if child.phase != "alive" or child.spec.stop is None:
             running.cancel()
             return
@@ -377,12 +390,3 @@ class Supervisor:
 
     def _end_bound_s(self) -> float:
         return 1.0 + sum(child.spec.shutdown_s + ABORT_WINDOW_S for child in self._children.values())
-
-    def _names_left(self) -> tuple[str, ...]:
-        below = [
-            f"{id}/{name}"
-            for id, about in self._below.items()
-            if isinstance(record := about(), SupervisorRecord)
-            for name in record.left
-        ]
-        return (*self._left, *below)

@@ -18,6 +18,7 @@ run       callboard run
 project   the small project that the demo works on
 demo      callboard demo
 logs      callboard log
+tree      callboard tree
 bench     callboard bench
 cli       the command line
 """

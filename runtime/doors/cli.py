@@ -21,6 +21,7 @@ from callboard.runtime.doors.logs import LogOptions, log
 from callboard.runtime.doors.output import settle_streams, standard_output
 from callboard.runtime.doors.program import DONE_CODE, FAILED_CODE, INTERRUPTED_CODE, USAGE_CODE, say_error, silence
 from callboard.runtime.doors.run import RunOptions, run
+from callboard.runtime.doors.tree import TreeOptions, tree
 
 ABOUT = "Many AI agents at once: every session an actor, every event in a log, every control call counted."
 DEMO = "the whole story offline: a parent and three agents on real files, one interrupt, the metrics"
@@ -38,6 +39,9 @@ JSON = "one line of JSON for each event on standard output, and nothing else"
 PORT = "serve /metrics on this port while it runs; 0 takes a free one"
 CONFIG = "a TOML file with settings"
 LEVEL = "what the log on standard error tells: debug, info, warning (the default) or error"
+TREE = "the supervision tree of a program that runs now: phases, restarts, mailboxes, what is stuck"
+PID = "which program, where several run"
+TREE_JSON = "one line of JSON for each program"
 ID = "a session id, as log list shows them"
 AFTER = "only events after this number"
 LEVELS = ("debug", "info", "warning", "error")
@@ -86,15 +90,21 @@ def _command(argv: Sequence[str]) -> int:
             return demo(standard_output(os.environ))
         case "run":
             return run(_run_options(options, config), standard_output(os.environ))
+        case "tree":
+            return tree(TreeOptions(options.pid, options.json), standard_output(os.environ, threaded=False))
         case _:
             return log(_log_options(options, config), standard_output(os.environ, threaded=False))
 
 
 def _alone(config: RuntimeConfig) -> RuntimeConfig:
-    """The settings of a process that does nothing else: its garbage is managed unless the file says to leave it."""
-    if config.runtime.gc_policy is not None:
-        return config
-    return attrs.evolve(config, runtime=attrs.evolve(config.runtime, gc_policy="manage"))
+    """The settings of a process that does nothing else, unless the file says something else.
+
+    Its garbage is managed, and `callboard tree` can look at it.
+    """
+    given = config.runtime
+    shows = True if given.tree_socket is None else given.tree_socket
+    runtime = attrs.evolve(given, gc_policy=given.gc_policy or "manage", tree_socket=shows)
+    return attrs.evolve(config, runtime=runtime)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -109,6 +119,9 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("demo", help=DEMO, description=DEMO, **shared)
     _add_run(commands.add_parser("run", help=RUN, description=RUN, **shared))
     commands.add_parser("bench", help=BENCH, description=BENCH, add_help=False)
+    trees = commands.add_parser("tree", help=TREE, description=TREE, **shared)
+    trees.add_argument("pid", metavar="PID", nargs="?", type=_pid, help=PID)
+    trees.add_argument("--json", action="store_true", help=TREE_JSON)
     logs = commands.add_parser("log", help=LOG, description=LOG, **shared)
     kinds = logs.add_subparsers(dest="kind", metavar="list|show", required=True)
     listing = kinds.add_parser("list", help=LOG_LIST, description=LOG_LIST, **shared)
@@ -140,6 +153,12 @@ def _add_run(one: argparse.ArgumentParser) -> None:
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"expected the number of an event, got {text!r}")
+    return int(text)
+
+
+def _pid(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 10:
+        raise argparse.ArgumentTypeError(f"expected the number of a program, got {text!r:.80}")
     return int(text)
 
 

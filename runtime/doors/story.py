@@ -37,6 +37,7 @@ from callboard.runtime.doors.board import CUT, plan_lines, todo_lines, visible
 from callboard.runtime.doors.chapters import CHAPTERS, Chapters
 from callboard.runtime.doors.wording import call_text, fit, one_line, paragraphs, seconds_text
 
+SET_ASIDE = "message {id} was set aside: the session crashed twice while it was being taken"
 RECEIPTS_MAX = 20  # that one table shows
 BAR = " │ "
 INDENT = "  "
@@ -147,7 +148,10 @@ class Story:
             yield from paragraphs(note.text, room, "", "")
 
     def _withdrawn(self, withdrawn: MessageWithdrawn, session: str, room: int) -> Iterator[Text]:
-        yield fit(Text(f"message {visible(withdrawn.id)} was withdrawn", "dim"), room)
+        if withdrawn.reason == "crashes":
+            yield from paragraphs(SET_ASIDE.format(id=withdrawn.id), room, "red", "✗ ")
+        else:
+            yield fit(Text(f"message {visible(withdrawn.id)} was withdrawn", "dim"), room)
 
     def _turn_started(self, started: TurnStarted, session: str, room: int) -> Iterator[Text]:
         if session != self._root:

@@ -27,4 +27,5 @@ counts        what a turn does, counted: the same on every machine
 soak_sample   what a program holds, and whether it holds more and more
 soak_life     one session of the soak: what is done to it, and what must be true of it then
 soak          many sessions used without pity for half an hour: `python -m tests.bench.soak`
+endings       how long it takes to end many: `python -m tests.bench.endings`
 """

@@ -327,4 +327,4 @@ async def test_unknown_session_leaves_nothing(tmp_path):
     async with open_runtime(store=f"sqlite:///{tmp_path / 'x.db'}") as rt:
         asked = await asyncio.gather(*(rt.open(f"no{n}") for n in range(50)), return_exceptions=True)
         assert {SessionNotFound} == {type(one) for one in asked}
-        assert ({}, {}, []) == (rt._sessions._busy, rt._sessions.registry.live, await rt.stored())
+        assert (0, {}, []) == (len(rt._sessions._one), rt._sessions.registry.live, await rt.stored())

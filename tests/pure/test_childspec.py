@@ -18,6 +18,7 @@ from callboard.actors.childspec import (
     affected,
     backoff_s,
     on_exit,
+    on_exit_of_many,
 )
 
 AGAIN = {
@@ -84,6 +85,55 @@ def test_ends_on_purpose_are_never_counted(gaps, how):
     for gap in gaps:
         now_s += gap
         assert (Decision.FORGET, ()) == on_exit("transient", how, past, now_s, Intensity())
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 3)), max_size=60), intensities, intensities)
+def test_of_many_each_is_judged_alone(crashes, each, all_):
+    """Each child is judged as by a supervisor of its own; only those given up are counted together, and escalate."""
+    own, alone = dict.fromkeys("abc", NONE), dict.fromkeys("abc", NONE)
+    given_up, expected_up, now_s = NONE, NONE, 0.0
+    for id, gap_s in crashes:
+        now_s += gap_s
+        decision, own[id], given_up = on_exit_of_many("transient", "crashed", own[id], given_up, now_s, each, all_)
+        by_itself, alone[id] = on_exit("transient", "crashed", alone[id], now_s, each)
+        if by_itself is Decision.ESCALATE:
+            by_all, expected_up = on_exit("permanent", "crashed", expected_up, now_s, all_)
+            by_itself = Decision.ESCALATE if by_all is Decision.ESCALATE else Decision.GIVE_UP
+        expected_up = tuple(at for at in expected_up if now_s - at < all_.period_s)
+        assert (by_itself, alone[id], expected_up) == (decision, own[id], given_up)
+
+
+def test_one_bad_child_never_escalates():
+    """However long one child goes on crashing, and is started anew after each time, it is given up and no more."""
+    given_up, said = NONE, []
+    for round_ in range(5):
+        own = NONE
+        for crash in range(4):
+            decision, own, given_up = on_exit_of_many(
+                "transient", "crashed", own, given_up, round_ * 6.0 + crash * 0.1, Intensity(), Intensity()
+            )
+            said.append(decision)
+    assert [*[Decision.RESTART] * 3, Decision.GIVE_UP] * 5 == said
+
+
+def test_many_bad_children_escalate():
+    """The fourth that is given up within the period is one too many."""
+    given_up, said = NONE, []
+    for number in range(4):
+        own = (number - 0.3, number - 0.2, number - 0.1)
+        decision, _, given_up = on_exit_of_many(
+            "transient", "crashed", own, given_up, float(number), Intensity(), Intensity()
+        )
+        said.append(decision)
+    assert [*[Decision.GIVE_UP] * 3, Decision.ESCALATE] == said
+
+
+@pytest.mark.parametrize("how", ["normal", "shutdown", "passivated"])
+def test_of_many_an_end_on_purpose_is_never_counted(how):
+    """A transient child that ended on purpose is forgotten, whatever was before."""
+    past = (1.0, 2.0, 3.0)
+    answer = on_exit_of_many("transient", how, past, past, 3.5, Intensity(), Intensity())
+    assert (Decision.FORGET, past, past) == answer
 
 
 @pytest.mark.parametrize(
