@@ -26,8 +26,8 @@ async def hard():
     """Swallows what it is told, for as long as it can."""
     while True:
         try:
-            with trio.CancelScope(shield=True):
-                await trio.sleep(5)
+            with trio.move_on_after(5, shield=True):
+                await trio.sleep_forever()
         except trio.Cancelled:
             continue
 
