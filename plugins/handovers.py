@@ -34,7 +34,10 @@ the plan leaves something open, look for yourself. Carry it out now, all of it, 
 IMPLEMENT = "Implement the plan."
 HANDED_OVER = "Session {session} carries the plan out."
 NO_PLAN = "no plan {id!r:.80} was proposed in this session: {known}"
+NO_PLANS = "no plan was proposed in this session"
 NO_ARGUMENT = "it takes a plan's id and whether to begin in a new session, got {given!r:.80}"
+NO_LINE = "it takes the id of a plan or none, and 'clear' for a new session, got {given!r:.80}"
+CLEAR = "clear"
 PROPOSALS_MAX = 8  # that can still be taken up; older ones are history
 
 
@@ -210,18 +213,46 @@ def carry_out(id_: str, plan: str, execution: Execution) -> tuple[Event, ...]:
     return (approved, message)
 
 
+def wanted(given: Any) -> tuple[str | None, bool] | Refused:
+    """Which plan is meant, None: the last, and whether it is for a new session; of `[PLAN] [clear]` or a mapping."""
+    if isinstance(given, str):
+        words = given.split()
+        clear = words[-1:] == [CLEAR]
+        ids = words[:-1] if clear else words
+        return (
+            (ids[0] if ids else None, clear)
+            if len(ids) <= 1
+            else Refused("invalid_command", NO_LINE.format(given=given))
+        )
+    wrong = Refused("invalid_command", NO_ARGUMENT.format(given=given))
+    if not isinstance(given, Mapping) or given.keys() - {"plan", "clear"}:
+        return wrong
+    plan, clear = given.get("plan"), given.get("clear", False)
+    return (plan, clear) if isinstance(plan, str) and isinstance(clear, bool) else wrong
+
+
+def _found(proposed: Proposed, plan: str | None) -> Proposal | Refused:
+    if plan is None:
+        return proposed[-1] if proposed else Refused("not_pending", NO_PLANS)
+    found = next((one for one in proposed if one.id == plan), None)
+    if found is not None:
+        return found
+    known = ", ".join(one.id for one in proposed)
+    return Refused("not_pending", NO_PLAN.format(id=plan, known=f"there are {known}" if known else "there is none"))
+
+
 def implement(view: View, given: Any) -> Did | Refused:
-    """`{plan, clear}`: carry out a plan that was proposed, here or in a new session; once, however often it is said."""
-    if not isinstance(given, Mapping) or not isinstance(given.get("plan"), str) or given.keys() - {"plan", "clear"}:
-        return Refused("invalid_command", NO_ARGUMENT.format(given=given))
-    clear = given.get("clear", False)
-    if not isinstance(clear, bool):
-        return Refused("invalid_command", NO_ARGUMENT.format(given=given))
-    found = next((one for one in view[PROPOSED] if one.id == given["plan"]), None)
-    if found is None:
-        known = ", ".join(one.id for one in view[PROPOSED])
-        known = f"there are {known}" if known else "there is none"
-        return Refused("not_pending", NO_PLAN.format(id=given["plan"], known=known))
+    """Carry out a plan that was proposed, here or in a new session; once, however often it is said.
+
+    People give `[PLAN] [clear]`, where the last plan is meant without one, programs `{plan, clear}`.
+    """
+    meant = wanted(given)
+    if isinstance(meant, Refused):
+        return meant
+    plan, clear = meant
+    found = _found(view[PROPOSED], plan)
+    if isinstance(found, Refused):
+        return found
     handed = Told(HANDED_OVER.format(session=session_of(view.session, found.id)))
     if found.execution is not None:
         queued = view[SEEN].ids.get(message_id(found.id))

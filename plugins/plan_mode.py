@@ -281,7 +281,7 @@ def plan_mode_plugin(
         before_step=tell_mode,
         alarms=(Alarm(HANDOVERS, next_ms, hand_over),),
         prompt_section=lambda view: section_of(view, policy),
-        commands=(Command("implement", implement, hidden=True),),
+        commands=(Command("implement", implement, "[PLAN] [clear]"),),
         guard=gate_hard if gate == "hard" else None,
         answered=lambda view, asked, answer: _answered(view, asked, answer, execution),
         reads=reads,

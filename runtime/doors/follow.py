@@ -1,4 +1,4 @@
-"""Follow: one audience that reads a session and all its subagents, as they come, beside whoever else reads them."""
+"""Follow: one audience that reads a session, its subagents and who carries out its plans, beside other readers."""
 
 import asyncio
 import contextlib
@@ -9,10 +9,12 @@ from typing import Self
 from callboard.actors.books import CHILDREN
 from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallboardError, SessionClosed
-from callboard.actors.facts import ChildSpawned
+from callboard.actors.facts import ChildSpawned, PlanHandedOver
 from callboard.actors.phase import Phase
+from callboard.actors.session import Session
 from callboard.runtime.app import Runtime
 from callboard.runtime.clock import steady_s
+from callboard.runtime.doors.proposals import hands_over
 from callboard.runtime.reading import QUEUE_MAX, Item, Reading
 
 LOOK_S = 0.2  # how long a change that no event tells may stay unseen
@@ -29,6 +31,7 @@ async def _at_once() -> None:
 class Following:
     """Gives every item of a tree to `take`, in order for each session; `room()` is awaited before the next one.
 
+    A session to which a plan is handed over meanwhile is followed like a subagent, with its own tree.
     `failed` is what broke the reading of a session, if something did.
     """
 
@@ -42,6 +45,7 @@ class Following:
         deltas: bool = False,
         room: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
+        self._roots = [root]
         self._rt, self.root, self._take, self._deltas, self._room = rt, root, take, deltas, room
         self._seen: dict[str, int] = {}
         self._readings: dict[str, Reading] = {}
@@ -71,6 +75,9 @@ class Following:
             if isinstance(item, Envelope):
                 if isinstance(item.event, ChildSpawned):
                     self.add(item.event.child)
+                elif isinstance(item.event, PlanHandedOver) and item.event.session:
+                    self._roots.append(item.event.session)
+                    self.add(item.event.session)
                 self._take(item)
                 self._seen[item.session] = item.seq
                 self._changed.set()
@@ -88,9 +95,27 @@ class Following:
         self._changed.set()
 
     async def resting(self, unless: Callable[[], bool] = lambda: False) -> None:
-        """Return when nothing in the tree works, or `unless()` is true."""
-        while not (rests(self._rt, self.root) or unless()):
+        """Return when nothing in the tree works, or `unless()` is true.
+
+        Its last news are waited for, and plans that are being handed over: either may go on elsewhere; not for ever.
+        """
+        until_s: float | None = None
+        while not unless():
+            if not all(rests(self._rt, root) for root in self._roots):
+                until_s = None
+            elif not self._expects() or (until_s is not None and steady_s() >= until_s):
+                return
+            elif until_s is None:
+                until_s = steady_s() + CATCH_UP_S
             await self._look_again()
+
+    def _expects(self) -> bool:
+        """Whether another session may be about to join those that are followed."""
+        if self.failed is not None:
+            return False
+        if any(self._end_of(root) > self._seen[root] for root in self._roots):
+            return True
+        return any(actor is not None and hands_over(actor) for actor in map(self._actor, self._roots))
 
     async def caught_up(self) -> None:
         """Return when all that happened was given to `take`, however slow that is, or a reader broke or is silent."""
@@ -110,10 +135,14 @@ class Following:
         return all(self._end_of(session) <= seen for session, seen in self._seen.items())
 
     def _end_of(self, session: str) -> int:
+        actor = self._actor(session)
+        return -1 if actor is None else actor.log.seq - 1
+
+    def _actor(self, session: str) -> Session | None:
         try:
-            return self._rt.actor(session).log.seq - 1
+            return self._rt.actor(session)
         except CallboardError:
-            return -1
+            return None
 
     async def aclose(self) -> None:
         """Stop reading; other readers notice nothing."""

@@ -23,6 +23,7 @@ from callboard.actors.facts import (
     ChildSpawned,
     Goal,
     GoalChanged,
+    PlanHandedOver,
     PlanModeRequested,
     PlanModeSet,
     PlanUpdated,
@@ -125,8 +126,12 @@ class Picture:
             agent.printing = (agent.printing + delta.text)[-TAIL_MAX_CHARS:]
 
     def _opened(self, agent: Agent, event: SessionOpened, at_ms: int) -> None:
-        if agent.session != self._root:
+        if agent.session != self._root and event.parent is not None:
             agent.name = event.path.removeprefix("/root/")
+
+    def _handed_over(self, agent: Agent, event: PlanHandedOver, at_ms: int) -> None:
+        if event.session:
+            self._agent(event.session).name = event.id
 
     def _spawned(self, agent: Agent, event: ChildSpawned, at_ms: int) -> None:
         child = self._agent(event.child)
@@ -181,6 +186,7 @@ SHOW: Mapping[type[Event], Callable[[Picture, Agent, Any, int], None]] = Mapping
     {
         SessionOpened: Picture._opened,
         ChildSpawned: Picture._spawned,
+        PlanHandedOver: Picture._handed_over,
         TurnStarted: Picture._began,
         StepStarted: Picture._stepped,
         ModelSaid: Picture._said,

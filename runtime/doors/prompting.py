@@ -12,11 +12,21 @@ from callboard.actors.books import OPENED, TURN
 from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallboardError, SessionClosed, UsageError
 from callboard.actors.eventlog import EventLog
-from callboard.actors.facts import ApprovalAsked, ApprovalDecided, QuestionAnswered, QuestionAsked
-from callboard.actors.messages import Refused
+from callboard.actors.events import TurnStarted
+from callboard.actors.facts import (
+    ApprovalAsked,
+    ApprovalDecided,
+    PlanApproved,
+    PlanModeSet,
+    QuestionAnswered,
+    QuestionAsked,
+)
+from callboard.actors.messages import Accepted, Refused, Told
+from callboard.plugins.handovers import Proposal
 from callboard.runtime.app import Runtime
 from callboard.runtime.doors.program import say_error
-from callboard.runtime.doors.prompts import Asked, answer_in, decision_in, lines_of
+from callboard.runtime.doors.prompts import NO_UPTAKE, Asked, answer_in, decision_in, lines_of, uptake_in
+from callboard.runtime.doors.proposals import proposal_in
 from callboard.runtime.doors.screen import PIPE_CELLS_MAX
 from callboard.runtime.doors.typed import Typed
 from callboard.runtime.doors.wording import paragraphs
@@ -27,6 +37,7 @@ SETTLED = "that was answered elsewhere, or is over"
 LOGGER = logging.getLogger("callboard")
 
 Key: TypeAlias = tuple[str, str]  # a session's id, and that of what it asked
+Said: TypeAlias = tuple[object, str | None]  # what was chosen or decided, and the words with it
 
 
 class Board(Protocol):
@@ -76,12 +87,14 @@ class Prompting:
     """One question or approval after the other, the oldest first; within `async with` they are put to people.
 
     At the end of input a question is dismissed and an approval denied, unless its call waits no more: that stays open.
+    A proposed plan is asked about where `decide` is called; at the end of input it stays a proposal.
     """
 
     def __init__(self, rt: Runtime, typed: Typed, board: Board, on_broken: Callable[[], object]) -> None:
         """`on_broken` is told of a bug in here: then nobody would answer any more."""
         self._rt, self._typed, self._board, self._on_broken = rt, typed, board, on_broken
         self._open: dict[Key, Asked] = {}
+        self._typed_last: tuple[Key, Said] | None = None
         self._changed = asyncio.Event()
         self._left = False
         self._task: asyncio.Task[None] | None = None
@@ -126,9 +139,35 @@ class Prompting:
                 self._open[envelope.session, asked.id] = asked
             case QuestionAnswered() | ApprovalDecided() as end:
                 self._open.pop((envelope.session, end.id), None)
+            case PlanApproved() | PlanModeSet(active=False) | TurnStarted():
+                self._forget_plans(envelope.session)
             case _:
                 return
         self._changed.set()
+
+    def _forget_plans(self, session: str) -> None:
+        """It goes on, whoever said so: what it proposed is not asked about any more."""
+        for key in [key for key, asked in self._open.items() if isinstance(asked, Proposal) and key[0] == session]:
+            del self._open[key]
+
+    def is_echo(self, envelope: Envelope) -> bool:
+        """Whether this tells what was just typed here, in a terminal that shows it already."""
+        match envelope.event:
+            case QuestionAnswered(ending="answered") as end:
+                said: Said = (end.selected, end.text)
+            case ApprovalDecided() as end:
+                said = (end.decision, end.feedback)
+            case _:
+                return False
+        return self._typed_last == ((envelope.session, end.id), said)
+
+    async def decide(self, session: str, proposal: Proposal) -> None:
+        """Ask what is to become of a plan; return when that was done, or it stays a proposal."""
+        key = (session, proposal.id)
+        self._open[key] = proposal
+        self._changed.set()
+        while key in self._open and not self._left:
+            await self._change()
 
     def leave(self) -> None:
         """Ask nothing any more: the turns that wait are being interrupted."""
@@ -173,6 +212,9 @@ class Prompting:
         if typed is None:
             return await self._ended(key, asked)
         (line,) = typed
+        if isinstance(asked, Proposal) and uptake_in(line) is None:
+            self._say(NO_UPTAKE)
+            return self._typed.terminal  # of a pipe one line is read: the next may be meant for something else
         return not self._left and await self._settle(key, asked, line)
 
     async def _line(self, key: Key) -> tuple[str] | None:
@@ -195,6 +237,8 @@ class Prompting:
             await self._change()
 
     async def _ended(self, key: Key, asked: Asked) -> bool:
+        if isinstance(asked, Proposal):
+            return False
         log = self._log(key[0])
         if log is not None and log[TURN].open and log[TURN].number == asked.turn:
             refused, session = await self._settle(key, asked, ""), self._session(key)
@@ -208,10 +252,7 @@ class Prompting:
         if session is None or key not in self._open:
             return False
         try:
-            if isinstance(asked, QuestionAsked):
-                answer = await session.answer(asked.id, *answer_in(asked, line))
-            else:
-                answer = await session.approve(asked.id, *decision_in(line))
+            answer = await self._tell(session, asked, line)
         except CallboardError as error:
             self._say(str(error))
             return isinstance(error, UsageError)
@@ -219,6 +260,26 @@ class Prompting:
             return False
         self._say(answer.detail)
         return True
+
+    async def _tell(self, session: SessionHandle, asked: Asked, line: str) -> Accepted | Told | Refused | None:
+        """The verb that the line stands for, and its answer; None where it is none."""
+        match asked:
+            case QuestionAsked():
+                choices, text = answer_in(asked, line)
+                self._note(session, asked, line, (choices, text))
+                return await session.answer(asked.id, choices, text)
+            case ApprovalAsked():
+                decision, feedback = decision_in(line)
+                self._note(session, asked, line, (decision, feedback))
+                return await session.approve(asked.id, decision, feedback)
+            case Proposal():
+                uptake = uptake_in(line)
+                return None if uptake == "stay" else await session.implement(asked.id, clear=uptake == "clear")
+
+    def _note(self, session: SessionHandle, asked: Asked, line: str, said: Said) -> None:
+        """What a terminal shows as it is typed need not be told again; an empty line shows nothing."""
+        shows = self._typed.terminal and line.strip()
+        self._typed_last = ((session.id, asked.id), said) if shows else None
 
     def _say(self, text: str) -> None:
         self._board.lines(paragraphs(text, self._board.width, "red", "  "))
@@ -228,8 +289,17 @@ class Prompting:
 
     def _is_open(self, key: Key) -> bool:
         """Whether its session says so now; what was told of it may be older."""
+        if isinstance(self._open[key], Proposal):
+            return self._proposal(key) is not None
         log = self._log(key[0])
         return log is not None and any(one.id == key[1] for one in open_in(log))
+
+    def _proposal(self, key: Key) -> Proposal | None:
+        try:
+            found = proposal_in(self._rt.actor(key[0]))
+        except SessionClosed:
+            return None
+        return found if found is not None and found.id == key[1] else None
 
     def _log(self, session: str) -> EventLog | None:
         try:

@@ -1,17 +1,19 @@
-"""prompts: a question or an approval as lines for people, and what a line that they type says; pure."""
+"""prompts: a question, an approval or a proposed plan as lines for people, and what a typed line says; pure."""
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from rich.text import Text
 
 from callboard.actors.facts import ApprovalAsked, QuestionAsked
 from callboard.actors.messages import UserDecision
+from callboard.plugins.handovers import Proposal
 from callboard.runtime.doors.board import TEXT_MAX_CHARS
 from callboard.runtime.doors.wording import paragraphs
 
-Asked: TypeAlias = QuestionAsked | ApprovalAsked
+Asked: TypeAlias = QuestionAsked | ApprovalAsked | Proposal
+Uptake: TypeAlias = Literal["implement", "clear", "stay"]
 
 ANSWER_HINT = "a number, a number and a text as in `1: today`, or a text of your own; Enter alone answers nothing"
 APPROVE_HINT = "a number, or what should be done instead; Enter alone denies it"
@@ -19,11 +21,28 @@ CHOICES = ("allow this call", "allow {tool} for this session", "deny")
 ALLOWS = frozenset({"1", "y", "yes"})
 ALLOWS_TOOL = frozenset({"2", "a", "always"})
 DENIES = frozenset({"", "3", "n", "no"})
+IMPLEMENT_IT = "Implement this plan?"
+UPTAKES = (
+    "yes, here, in the default mode",
+    "yes, with a cleared context: in a new session that is given the plan",
+    "no, stay in Plan mode",
+)
+UPTAKE_HINT = "a number; Enter alone stays in Plan mode"
+NO_UPTAKE = "that is none of the choices: type 1, 2 or 3."
+IMPLEMENTS = frozenset({"1", "y", "yes", "implement"})
+CLEARS = frozenset({"2", "c", "clear"})
+STAYS = frozenset({"", "3", "n", "no", "stay"})
 
 
 def lines_of(asked: Asked, room: int, who: str = "") -> list[Text]:
     """What is asked, its numbered choices, and what can be typed, in `room` cells; `who` asks, if not the root."""
-    told = _question(asked, room) if isinstance(asked, QuestionAsked) else _approval(asked, room)
+    match asked:
+        case QuestionAsked():
+            told = _question(asked, room)
+        case ApprovalAsked():
+            told = _approval(asked, room)
+        case Proposal():
+            told = _proposal(room)
     first = paragraphs(f"{who}:", room, "bold", "? ") if who else ()
     return [*first, *told]
 
@@ -46,6 +65,14 @@ def _approval(asked: ApprovalAsked, room: int) -> Iterator[Text]:
     for number, choice in enumerate(CHOICES, 1):
         yield from _whole(choice.format(tool=asked.tool), room, "", f"  {number}. ")
     yield from paragraphs(APPROVE_HINT, room, "dim", "  ")
+
+
+def _proposal(room: int) -> Iterator[Text]:
+    """The plan itself was told when it was proposed."""
+    yield from paragraphs(IMPLEMENT_IT, room, "bold", "? ")
+    for number, choice in enumerate(UPTAKES, 1):
+        yield from paragraphs(choice, room, "", f"  {number}. ")
+    yield from paragraphs(UPTAKE_HINT, room, "dim", "  ")
 
 
 def _whole(text: str, room: int, style: str, mark: str) -> Iterator[Text]:
@@ -88,3 +115,13 @@ def decision_in(line: str) -> tuple[UserDecision, str | None]:
     if word in ALLOWS_TOOL:
         return "allow_session", None
     return "deny", None if word in DENIES else said
+
+
+def uptake_in(line: str) -> Uptake | None:
+    """What is to become of a plan, by the line; None: it says nothing of that."""
+    word = line.strip().lower().rstrip(".")
+    if word in IMPLEMENTS:
+        return "implement"
+    if word in CLEARS:
+        return "clear"
+    return "stay" if word in STAYS else None

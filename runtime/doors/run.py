@@ -11,11 +11,12 @@ import attrs
 from callboard.actors.books import TURN
 from callboard.actors.checks import check_submit
 from callboard.actors.envelope import Envelope
-from callboard.actors.errors import CallboardError, SessionNotFound, UsageError
+from callboard.actors.errors import CallboardError, SessionClosed, SessionNotFound, UsageError
 from callboard.actors.facts import ReminderFired
 from callboard.actors.messages import Accepted, Interrupting, ModeAnswer, Refused, Told
 from callboard.plugins import DEFAULT
 from callboard.plugins.files import FILES
+from callboard.plugins.handovers import Proposal
 from callboard.plugins.shell import SHELL
 from callboard.runtime.app import Runtime, open_runtime, serve_metrics
 from callboard.runtime.assembly import default_plugins
@@ -28,6 +29,7 @@ from callboard.runtime.doors.output import Output
 from callboard.runtime.doors.picture import Picture
 from callboard.runtime.doors.program import DONE_CODE, FAILED_CODE, INTERRUPTED_CODE, Program, say_error
 from callboard.runtime.doors.prompting import ErrorLines, Prompting
+from callboard.runtime.doors.proposals import proposal_in
 from callboard.runtime.doors.screen import Screen
 from callboard.runtime.doors.story import Story
 from callboard.runtime.doors.tally import Tally, counted
@@ -45,6 +47,9 @@ NO_MODEL = (
     "there is no default model: use --model scripted:demo, --model replay:FILE, or [model] name in a --config file."
 )
 NO_TASK = "run needs a TASK, or - to read it from standard input."
+PLAN_WAITS = (
+    "a plan waits: --session {id} goes on with it, where /implement carries it out, /implement clear in a new session"
+)
 ALL_TOLD = "session {id!r} has had all {count} tasks of this recording: use another --session."
 
 
@@ -98,10 +103,11 @@ def _task(given: str | None) -> str:
     return data.decode(errors="replace")
 
 
-def waiting_lines(session: SessionHandle) -> list[str]:
-    """What comes later, when nothing may run any more: reminders."""
+def waiting_lines(session: SessionHandle, *, plan: bool = False) -> list[str]:
+    """What comes later, when nothing may run any more: reminders, and a `plan` that nobody decided on."""
     count = len(session.state().get("schedule", {}).get("active", ()))
-    return [f"{counted(count, 'reminder')} set: what is due comes while a program runs on this store"] if count else []
+    lines = [f"{counted(count, 'reminder')} set: what is due comes while a program runs on this store"] if count else []
+    return [*lines, PLAN_WAITS.format(id=visible(session.id))] if plan else lines
 
 
 class Run:
@@ -208,12 +214,34 @@ class Run:
             for name, task in model.loose_agents:
                 await self._rt.spawn(session.id, name, task, notify=False)
         for task in tasks:
+            old = self._proposal(session)
             await self._one(session, task)
-            if self._interrupting is None:
-                await following.resting(unless=lambda: self._interrupting is not None)
+            await self._rest(following)
+            if not isinstance(model, ReplayModel) and not self._options.json:  # there nobody is asked
+                await self._take_up(session, old, following)
             if self._interrupting is not None:
                 await self._interrupting
                 return
+
+    async def _rest(self, following: Following) -> None:
+        """Until nothing works any more, or is interrupted."""
+        await following.resting(unless=lambda: self._interrupting is not None)
+
+    async def _take_up(self, session: SessionHandle, old: Proposal | None, following: Following) -> None:
+        """Ask about each plan that was proposed since the `old` one, and see what comes of it to its end."""
+        while self._interrupting is None:
+            proposal = self._proposal(session)
+            if proposal is None or proposal == old:
+                return
+            await self._prompting.decide(session.id, proposal)
+            old = proposal
+            await self._rest(following)
+
+    def _proposal(self, session: SessionHandle) -> Proposal | None:
+        try:
+            return proposal_in(self._rt.actor(session.id))
+        except SessionClosed:  # it left memory meanwhile
+            return None
 
     async def _one(self, session: SessionHandle, task: str) -> None:
         """One task to its end; a line of the user's that is a command, as that command. A recording's are literal."""
@@ -274,7 +302,8 @@ class Run:
             picture.take(item)
             if isinstance(item, Envelope):
                 tally.take(item)
-                screen.lines(story.take(item))
+                if not self._prompting.is_echo(item):
+                    screen.lines(story.take(item))
 
         return take
 
@@ -287,7 +316,7 @@ class Run:
             lines.insert(0, f"replayed: {tally.replay_line()}; from {summary(model.recording)}")
         if self._interrupting is not None:
             lines.append(f"interrupted; the session is kept: --session {visible(session.id)} goes on with it")
-        lines += waiting_lines(session)
+        lines += waiting_lines(session, plan=self._options.store != "memory" and self._proposal(session) is not None)
         for line in lines:
             if self._options.json:
                 say_error(line)

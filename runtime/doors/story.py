@@ -30,7 +30,7 @@ from callboard.actors.events import (
     TurnEnded,
     TurnStarted,
 )
-from callboard.actors.facts import ChildEnded, ChildSpawned, PlanUpdated, TodosWritten
+from callboard.actors.facts import ChildEnded, ChildSpawned, PlanHandedOver, PlanUpdated, TodosWritten
 from callboard.plugins.plan import Plan
 from callboard.plugins.plan_mode import DISMISSED, KEEP_PLANNING
 from callboard.runtime.doors.board import CUT, plan_lines, todo_lines, visible
@@ -105,8 +105,13 @@ class Story:
     # -- one function for each kind of event that is told ------------------------------------------------------------
 
     def _opened(self, opened: SessionOpened, session: str, room: int) -> Iterator[Text]:
-        if session != self._root:
+        if session != self._root and opened.parent is not None:
             self._names[session] = opened.path.removeprefix("/root/")
+        return iter(())
+
+    def _handed_over(self, over: PlanHandedOver, session: str, room: int) -> Iterator[Text]:
+        """Its own lines carry the plan's id; which session that is, is told with the plan."""
+        self._names[over.session] = over.id
         return iter(())
 
     def _forked(self, forked: SessionForked, session: str, room: int) -> Iterator[Text]:
@@ -236,6 +241,7 @@ TELL: Mapping[type[Event], Callable[..., Iterator[Text]]] = MappingProxyType(
     {
         SessionOpened: Story._opened,
         SessionForked: Story._forked,
+        PlanHandedOver: Story._handed_over,
         MessageQueued: Story._queued,
         MessageEdited: Story._edited,
         MessageWithdrawn: Story._withdrawn,

@@ -6,13 +6,13 @@ import attrs
 
 from callboard.actors.envelope import Envelope
 from callboard.actors.events import Compacted, ControlCallEnded, ModelSaid, ToolReturned, TurnEnded, Usage
-from callboard.actors.facts import ChildSpawned
+from callboard.actors.facts import ChildSpawned, PlanHandedOver
 from callboard.runtime.doors.wording import seconds_text
 
 
 @attrs.define
 class Tally:
-    """Counts of one tree, whose root is the session `root`."""
+    """Counts of one tree, whose root is the session `root`, and of the sessions that carry out its plans."""
 
     root: str
     turns: int = 0
@@ -20,11 +20,12 @@ class Tally:
     replies: int = 0
     agents: int = 0
     refused: int = 0  # control calls that did not complete
-    bad: int = 0  # turns of the root that failed or were cut
+    bad: int = 0  # turns of the root, or of who carries out its plans, that failed or were cut
     calls: Counter[str] = attrs.field(factory=Counter)  # by receipt
     usage: Usage = attrs.field(factory=Usage)
     begun_ms: int = 0
     ended_ms: int = 0
+    carriers: set[str] = attrs.field(factory=set)  # sessions that plans were handed to
 
     def take(self, envelope: Envelope) -> None:
         """Count one event."""
@@ -42,7 +43,9 @@ class Tally:
                 self.refused += 1
             case ChildSpawned():
                 self.agents += 1
-            case TurnEnded() as turn if envelope.session == self.root:
+            case PlanHandedOver() as over if over.session:
+                self.carriers.add(over.session)
+            case TurnEnded() as turn if envelope.session == self.root or envelope.session in self.carriers:
                 self.turns += 1
                 self.steps += turn.steps
                 self.bad += turn.reason != "completed" or turn.error is not None

@@ -9,6 +9,7 @@ from callboard.actors.model import Result
 from callboard.actors.testing import ScriptedModel
 from callboard.plugins import SCHEDULE_PLUGIN
 from callboard.plugins.ask import ask_plugin
+from callboard.plugins.plan_mode import PLAN_MODE_PLUGIN
 from callboard.runtime import Runtime, RuntimeConfig, open_runtime
 from callboard.runtime.doors.output import settle_streams, standard_output
 from callboard.runtime.doors.program import Program
@@ -39,9 +40,14 @@ CALLS = {
 }
 
 
+PLANS = ("plan red", "plan blue")
+
+
 def play(prompt: Prompt) -> Reply:
     """Calls by the name of the task; then say what came of it."""
-    said = prompt.messages[-1].text
+    said = next(message.text for message in reversed(prompt.messages) if getattr(message, "source", "") != "notice")
+    if said in PLANS:
+        return Reply(f"Here it is.\n<proposed_plan>\n- {said} the wall\n</proposed_plan>\n")
     if prompt.step == 1 and said in CALLS:
         return Reply("", CALLS[said])
     results = [message.text for message in prompt.messages if isinstance(message, Result)]
@@ -49,12 +55,12 @@ def play(prompt: Prompt) -> Reply:
 
 
 def main() -> int:
-    """`TASK STORE SESSION [--json]`."""
+    """`TASK STORE SESSION [--json] [--plan]`."""
     settle_streams()
-    task, store, session, *json = sys.argv[1:]
+    task, store, session, *flags = sys.argv[1:]
     config = RuntimeConfig()
-    options = RunOptions(config, store, task, session=session, json=bool(json))
-    plugins = [ask_plugin(default_mode=True, policy="ask"), SCHEDULE_PLUGIN]
+    options = RunOptions(config, store, task, session=session, plan="--plan" in flags, json="--json" in flags)
+    plugins = [ask_plugin(default_mode=True, policy="ask"), SCHEDULE_PLUGIN, PLAN_MODE_PLUGIN]
     rt = open_runtime(config, model=ScriptedModel(play), plugins=plugins, tools=[save], store=store)
     program = Program(standard_output({"TERM": "xterm"}))
 

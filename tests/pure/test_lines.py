@@ -13,7 +13,8 @@ from callboard.actors.checks import SCHEMA_MAX_BYTES, check_schema, same_json
 from callboard.actors.claim import first_claim, left_over, next_start, next_task, owner_of
 from callboard.actors.errors import UsageError
 from callboard.actors.events import Message, MessageEdited, MessageQueued, QueueParked, TurnEnded, TurnStarted
-from callboard.actors.messages import Compact, ModeAnswer, Refused, Replace, Review, Shell, Writes
+from callboard.actors.messages import Compact, ModeAnswer, Refused, Replace, Review, Shell, Told, Writes
+from callboard.actors.plugin import Command, Did, View
 from callboard.actors.stage import Ran
 from callboard.actors.usershell import Heard, fragment
 from callboard.actors.verbs import decide
@@ -55,6 +56,19 @@ def test_a_wrong_line_is_one_sentence(line):
     assert "\n" not in text
     assert text.endswith(".")
     assert ", ".join(KNOWN) in text or not line.startswith("/nope")
+
+
+def test_a_command_of_a_plugin():
+    """It is given what stands behind it; what is for programs is unknown to people, and not named to them."""
+    commands = {c.name: c for c in (Command("tell", _acts, "[WHAT]"), Command("secret", _acts, hidden=True))}
+    assert Line("use", "a  b", "tell") == parse("/TELL  a  b ", commands)
+    with pytest.raises(UsageError) as raised:
+        parse("/secret", commands)
+    assert str(raised.value).endswith("known are " + ", ".join((*KNOWN, "/tell [WHAT]")) + ".")
+
+
+def _acts(view: View, rest: Any) -> Did:
+    return Did((), Told(""))
 
 
 @given(st.text())

@@ -9,8 +9,9 @@ from rich.cells import cell_len
 
 from callboard.actors.asked import flaw_of
 from callboard.actors.facts import ApprovalAsked, Option, QuestionAsked
+from callboard.plugins.handovers import Proposal
 from callboard.runtime.doors.board import visible
-from callboard.runtime.doors.prompts import answer_in, decision_in, lines_of, written
+from callboard.runtime.doors.prompts import answer_in, decision_in, lines_of, uptake_in, written
 
 ASKED = QuestionAsked(
     "1.q.1", "q", 1, "ask", "Paint", "Which wall?", (Option("red"), Option("10"), Option("the sea: blue", "as it is"))
@@ -70,6 +71,31 @@ def test_what_a_line_decides(line, decision, feedback):
     assert (decision, feedback) == decision_in(line)
 
 
+UPTAKES: tuple[tuple[str, str | None], ...] = (
+    *((line, "implement") for line in ("1", "y", " Yes. ", "implement")),
+    *((line, "clear") for line in ("2", "c", "Clear")),
+    *((line, "stay") for line in ("", " \t", "3", "n", "NO", "stay.")),
+    *((line, None) for line in ("4", "0", "11", "1 2", "\u0661", "yes please", "\x1b[A", "x" * 100_000)),
+)
+
+
+@pytest.mark.parametrize(("line", "uptake"), UPTAKES, ids=lambda value: repr(value)[:20])
+def test_what_a_line_makes_of_a_plan(line, uptake):
+    """Only the words that say so carry a plan out; nothing at all stays in Plan mode; the rest is no choice."""
+    assert uptake == uptake_in(line)
+
+
+def test_a_proposed_plan_as_lines():
+    """Three numbered choices and what can be typed; the plan itself, however hostile, is not told again."""
+    assert [
+        "? Implement this plan?",
+        "  1. yes, here, in the default mode",
+        "  2. yes, with a cleared context: in a new session that is given the plan",
+        "  3. no, stay in Plan mode",
+        "  a number; Enter alone stays in Plan mode",
+    ] == [str(line) for line in lines_of(Proposal("1-plan", "\x1b[2J"), 100)]
+
+
 def test_a_question_as_lines():
     """Header and question, then its numbered choices, then what can be typed; who asks, and a detail, above."""
     assert [
@@ -112,6 +138,7 @@ def test_hostile_texts_become_harmless_lines(text, label, room):
         QuestionAsked("1.q", "q", 1, "p", label, text, options, text),
         ApprovalAsked("1.c", "c", 1, "save", {"text": text, label: 1}, "k"),
         ApprovalAsked("1.c", "c", 1, "save", text, "k"),
+        Proposal(label, text),
     )
     for one in asked:
         for line in map(str, lines_of(one, room, "child")):

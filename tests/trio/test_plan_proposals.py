@@ -92,6 +92,39 @@ async def test_a_proposal_is_carried_out_here():
         assert (2, Mode()) == (len(model.prompts), session.state(MODE))
 
 
+@pytest.mark.parametrize("line", ["", "  ", "2-plan", " 2-plan "])
+async def test_a_line_takes_up_the_last_proposal(line):
+    """Without an id the last one is meant; the older one stays as it is."""
+    model = ScriptedModel([Reply(BLOCK), Reply(BLOCK.replace("- a", "- A")), Reply("done")])
+    async with open_lab(model, plugins=[PLAN_MODE_PLUGIN]) as lab:
+        session = await proposing(lab)
+        await session.run("again")
+        first = await implement(session, line)
+        await session.wait_idle()
+        assert first == await implement(session, {"plan": "2-plan"}) == await implement(session, "")
+        assert [PlanApproved("2-plan", "keep", "- A\n- b\n")] == of_kind(lab.records(), PlanApproved)
+
+
+@pytest.mark.parametrize("line", ["clear", "1-plan clear", " 1-plan\tclear "])
+async def test_a_line_takes_a_proposal_to_a_new_session(line):
+    """The word behind it, or alone, says so."""
+    async with open_lab(ScriptedModel([Reply(BLOCK)]), plugins=[PLAN_MODE_PLUGIN]) as lab:
+        lab.stage.hand_over = lambda session, plan, text: None
+        session = await proposing(lab)
+        assert Told(f"Session {session_of('s', '1-plan')} carries the plan out.") == await implement(session, line)
+        assert [PlanApproved("1-plan", "clear", "- a\n- b\n")] == of_kind(lab.records(), PlanApproved)
+
+
+async def test_a_line_without_any_proposal():
+    """It is refused, with or without the word for a new session, and a session without plans is unchanged."""
+    async with open_lab(ScriptedModel([]), plugins=[PLAN_MODE_PLUGIN]) as lab:
+        session = await lab.session()
+        seq = session.log.seq
+        for line in ("", "clear"):
+            assert Refused("not_pending", "no plan was proposed in this session") == await implement(session, line)
+        assert seq == session.log.seq
+
+
 async def test_a_proposal_for_a_new_session():
     """The answer names the session, each time; nothing of it runs here, and the mode is over."""
     calls: list[tuple[str, str, str]] = []
@@ -127,7 +160,12 @@ async def test_a_proposal_in_a_running_turn():
         ({"plan": "x" * 100_000}, "not_pending"),
         ({"plan": 1}, "invalid_command"),
         ({}, "invalid_command"),
-        ("1-plan", "invalid_command"),
+        ("1-plan 2-plan", "invalid_command"),
+        ("clear 1-plan", "invalid_command"),
+        ("x " * 50_000, "invalid_command"),
+        ("9-plan", "not_pending"),
+        ("9-plan clear", "not_pending"),
+        ("CLEAR", "not_pending"),
         ({"plan": "1-plan", "clear": 1}, "invalid_command"),
         ({"plan": "1-plan", "more": True}, "invalid_command"),
         ([["plan", "1-plan"]], "invalid_command"),
