@@ -9,7 +9,7 @@ picture   how a tree of sessions stands right now
 drawing   the picture as lines and panels
 output    what is written goes out through a thread
 screen    lines, and the drawing at the foot of a terminal
-proposals what is open of a session's plans
+proposals  what is open of a session's plans
 follow    one audience of a whole tree, beside others
 program   the life of a command: signals, one loop, an end that comes
 prompts   a question, an approval or a plan as lines, and what a typed line says
