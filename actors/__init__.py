@@ -14,12 +14,14 @@ calls       which calls of a turn have no result yet
 seen        two folds about verbs: used ids with their answers, and the user's own commands that run
 mode        Plan mode as the log tells it
 asked       questions and approvals that wait for the user, and what the user permits
-books       the built-in folds: queue, history, turn, usage, children, found tools; all of them together
+children    what a log says of the agents its session started, and how such an agent stands
+books       the built-in folds: queue, history, turn, usage, found tools; all of them together
 schema      one type, two uses: decoder and JSON schema
 tool        a function as a tool
 catalogue   who may call which tool, and what a model is offered
 hook        Hook: what hooks are asked, and what they may answer
 messages    what goes into a mailbox, and the answers
+forked      what a new agent is given of its parent's history
 lent        what a View hands out beside the log
 plugin      Plugin, Hook, View, Alarm: all that a plugin author imports
 phase       phase x message -> (action, next phase): the table
@@ -128,7 +130,9 @@ from callboard.actors.facts import (
     ApprovalAsked,
     ApprovalDecided,
     ApprovalPolicySet,
+    ChildClosed,
     ChildEnded,
+    ChildReleased,
     ChildSpawned,
     Finding,
     Goal,
@@ -218,7 +222,9 @@ __all__ = [
     "CallReceipt",
     "CallboardError",
     "CellCalled",
+    "ChildClosed",
     "ChildEnded",
+    "ChildReleased",
     "ChildSpawned",
     "Command",
     "Compacted",

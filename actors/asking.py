@@ -6,6 +6,7 @@ import trio
 
 from callboard.actors.books import FOUND, OPENED, USAGE
 from callboard.actors.budget import overspent, priced
+from callboard.actors.catalogue import untold
 from callboard.actors.errors import ModelError
 from callboard.actors.events import ModelFailed, ModelSaid, Usage
 from callboard.actors.intake import provider_label, take
@@ -31,7 +32,7 @@ class Asking(Task):
         self._path = "/root" if opened is None else opened.path
         self._system = (opened.system if opened is not None else None) or ""
         self._model_name = opened.model if opened is not None else None
-        self._withheld = opened.withheld if opened is not None else ()
+        self._untold = untold(opened, self._stage.tools)
         self._price = self._stage.price_of(self._model_name)
         self._model: Model | None = None
         self._idle_s = limits.idle_timeout_s
@@ -43,8 +44,8 @@ class Asking(Task):
 
     def _specs(self) -> tuple[ToolSpec, ...]:
         """The tools as the model sees them in this session."""
-        specs, withheld = self._stage.specs_for(self._log[FOUND]), self._withheld
-        return tuple(spec for spec in specs if spec.name not in withheld) if withheld else specs
+        specs, untold = self._stage.specs_for(self._log[FOUND]), self._untold
+        return tuple(spec for spec in specs if spec.name not in untold) if untold else specs
 
     def _known(self) -> Model:
         """The session's model, looked up once a turn."""

@@ -1,6 +1,6 @@
 """Awaited: what a call waits for on its session's log: anything appended, an answer of the user, an approval."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import trio
@@ -18,26 +18,40 @@ End = TypeVar("End", QuestionAnswered, ApprovalDecided)
 OPEN_CAUSES = ("shutdown",)  # ends of a turn after which its questions are asked again, as after a crash
 
 
-async def until(log: EventLog, met: Callable[[], bool]) -> None:
-    """(Trio) Return once `met()` is true, asked again after each append to the log."""
+def _no_others() -> Iterable[EventLog]:
+    return ()
+
+
+async def until(log: EventLog, met: Callable[[], bool], others: Callable[[], Iterable[EventLog]] = _no_others) -> None:
+    """(Trio) Return once `met()` is true, asked again after each append to the log, and to what `others` there are."""
     if met():
         await trio.lowlevel.checkpoint()
         return
-    appended, failures = trio.Event(), []
+    appended, failures, watched = trio.Event(), [], {id(log): log}
 
     def look() -> None:
         try:
             if met():
                 appended.set()
+            else:
+                follow()
         except Exception as error:  # it is the waiter's, not the appender's
             failures.append(error)
             appended.set()
 
+    def follow() -> None:
+        for other in others():
+            if watched.setdefault(id(other), other) is other and other is not log:
+                other.unwatch(look)
+                other.watch(look)
+
     log.watch(look)
     try:
+        follow()
         await appended.wait()
     finally:
-        log.unwatch(look)
+        for one in watched.values():
+            one.unwatch(look)
     if failures:
         raise failures[0]
 

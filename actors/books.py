@@ -1,4 +1,4 @@
-"""The built-in folds: opening, queue, history, the open turn, usage, the window, mode, children, found tools."""
+"""The built-in folds: opening, queue, history, the open turn, usage, the window, found tools; all of them together."""
 
 from typing import Any, TypeAlias
 
@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from callboard.actors.asked import ANSWERS, APPROVALS, PERMISSIONS, QUESTIONS
 from callboard.actors.calls import NO_CALLS, Calls, OpenCall
+from callboard.actors.children import CHILDREN
 from callboard.actors.events import (
     AbortRequested,
     CallReceipt,
@@ -35,7 +36,7 @@ from callboard.actors.events import (
     Usage,
     Value,
 )
-from callboard.actors.facts import ChildEnded, ChildSpawned, ChildStatus, PlanProposed, ToolsFound
+from callboard.actors.facts import PlanProposed, ToolsFound
 from callboard.actors.fold import Projection, Trail, table
 from callboard.actors.mode import MODE
 from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
@@ -331,37 +332,6 @@ def _filled(state: int, event: ModelSaid) -> int:
 FILLED: Projection[int] = table("filled", 0, {ModelSaid: _filled, Compacted: lambda _, event: 0})
 """Tokens of the last request and its answer, as the provider counted them; 0 when none was counted since the start or
 the last compaction."""
-
-
-class Child(Value, frozen=True, omit_defaults=False):
-    """A subagent as its parent knows it; `text` is its last message or its error."""
-
-    id: str
-    path: str
-    task: str
-    status: ChildStatus = "running"
-    text: str = ""
-    turn: int = 0
-    mail: bool = True
-
-
-Children: TypeAlias = tuple[Child, ...]
-
-
-def _child_spawned(state: Children, event: ChildSpawned) -> Children:
-    return (*state, Child(event.child, event.path, event.task, mail=event.mail))
-
-
-def _child_ended(state: Children, event: ChildEnded) -> Children:
-    news = {"status": event.status, "text": event.text, "turn": event.turn}
-    return tuple(replace(child, **news) if child.id == event.child else child for child in state)
-
-
-CHILDREN: Projection[Children] = table(
-    "children",
-    (),
-    {ChildSpawned: _child_spawned, ChildEnded: _child_ended, SessionForked: lambda _, event: ()},
-)
 
 
 def _found(state: tuple[str, ...], event: ToolsFound) -> tuple[str, ...]:

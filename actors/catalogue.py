@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from callboard.actors.events import SessionOpened
 from callboard.actors.model import ToolSpec
 from callboard.actors.tool import Exposure, Tool
 
@@ -43,3 +44,23 @@ def exposed(tools: Mapping[str, Tool], exposures: Iterable[Exposure], found: Ite
 def specs_of(tools: Mapping[str, Tool]) -> tuple[ToolSpec, ...]:
     """As the model sees them."""
     return tuple(tool.spec for tool in tools.values())
+
+
+def has_tool(opened: SessionOpened, name: str) -> bool:
+    """Whether a session has a tool at all: what its parent and its role left it."""
+    return name not in opened.withheld and (opened.only is None or name in opened.only)
+
+
+def permitted(opened: SessionOpened | None, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+    """The tools that a session may call."""
+    if opened is None or not (opened.withheld or opened.only is not None):
+        return tools
+    return {name: tool for name, tool in tools.items() if has_tool(opened, name)}
+
+
+def untold(opened: SessionOpened | None, tools: Mapping[str, Tool]) -> frozenset[str]:
+    """The names of the tools that the model of a session is not told of: those it has not, or that are for others."""
+    if opened is None:
+        return frozenset()
+    others = "root" if opened.parent is not None else "below"
+    return frozenset(n for n, tool in tools.items() if tool.offered == others or not has_tool(opened, n))

@@ -11,6 +11,7 @@ import trio
 
 from callboard.actors import hooks
 from callboard.actors.books import FOUND, OPENED
+from callboard.actors.catalogue import permitted
 from callboard.actors.cell import Cell
 from callboard.actors.entry import Entry, each, groups, own_copy, result_of
 from callboard.actors.errors import CallOver, FatalToolError, ToolError
@@ -59,13 +60,7 @@ class Batch:
         """By name, what this caller may call; anything else does not exist for it."""
         stage = self._stage
         tools = stage.callable_by_model(self._log[FOUND]) if stage.has_deferred else stage.offered
-        return self._not_withheld(tools)
-
-    def _not_withheld(self, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        opened = self._log[OPENED]
-        if opened is None or not opened.withheld:
-            return tools
-        return {name: tool for name, tool in tools.items() if name not in opened.withheld}
+        return permitted(self._log[OPENED], tools)
 
     async def run(self) -> str | None:
         """Run all calls; the error that must end the turn, if a tool had one."""
@@ -327,9 +322,9 @@ class Nested(Batch):
 
     def _callable(self) -> Mapping[str, Tool]:
         tools, allowed = self._stage.tools, self._allowed
-        return self._not_withheld(
-            tools if allowed is None else {name: tool for name, tool in tools.items() if name in allowed}
-        )
+        if allowed is not None:
+            tools = {name: tool for name, tool in tools.items() if name in allowed}
+        return permitted(self._log[OPENED], tools)
 
     def _write_notes(self) -> None:
         """The batch around it does."""

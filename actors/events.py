@@ -123,7 +123,10 @@ class Policy(Value, frozen=True):
 
 
 class SessionOpened(Event, frozen=True):
-    """First event of every log: the session's place in its tree, what it was created with, which tools it has not."""
+    """First event of every log: the session's place in its tree, what it was created with, which tools it has not.
+
+    With `only` it has no other tools than these, and none of those `withheld`.
+    """
 
     parent: str | None = None
     root: str = ""
@@ -134,6 +137,7 @@ class SessionOpened(Event, frozen=True):
     model: str | None = None
     title: str | None = None
     withheld: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
 
 
 class SessionForked(Event, frozen=True):

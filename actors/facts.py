@@ -200,12 +200,20 @@ class TodosWritten(Event, frozen=True):
 
 
 class ChildSpawned(Event, frozen=True):
-    """A subagent was started: its session id, its path in the tree, its task, whether its ends are told as mail."""
+    """A subagent was started: its session id, its path in the tree, its task, whether its ends are told as mail.
+
+    The call `call` of turn `turn` waits for its first turn and answers with that. A `detached` one works on when its
+    parent is interrupted. `role` as the configuration names it.
+    """
 
     child: str
     path: str
     task: str
     mail: bool = True
+    call: str = ""
+    turn: int = 0
+    detached: bool = False
+    role: str = ""
 
 
 class ChildEnded(Event, frozen=True):
@@ -215,6 +223,18 @@ class ChildEnded(Event, frozen=True):
     status: ChildStatus
     text: str
     turn: int = 1
+
+
+class ChildReleased(Event, frozen=True):
+    """The call that waited for a subagent waits no longer: its end will be told as that of any other."""
+
+    child: str
+
+
+class ChildClosed(Event, frozen=True):
+    """A subagent and all below it were ended for good; how its last turn ended stands in its ChildEnded."""
+
+    child: str
 
 
 class ToolsFound(Event, frozen=True):
@@ -266,4 +286,6 @@ PLUGIN_EVENTS: tuple[type[Event], ...] = (
     ReminderDeleted,
     ReminderFired,
     GoalChanged,
+    ChildReleased,
+    ChildClosed,
 )

@@ -23,7 +23,10 @@ Answer with one JSON object and nothing around it:
 "last_line": 12}], "explanation": "whether the work is right as a whole, in one to three sentences"}"""
 
 # The reviewer works alone, and on what is here.
-WITHHELD = ("spawn_agent", "wait_agent", "list_agents", "send_message", "interrupt_agent", "close_agent", "web_search")
+WITHHELD = (
+    *("spawn_agent", "send_message", "followup_task", "wait_agent", "interrupt_agent", "list_agents", "close_agent"),
+    *("report", "web_search"),
+)
 
 UNUSABLE = "The reviewer gave no answer that can be used. Ask for the review again, perhaps of a smaller part."
 INTERRUPTED = "The review was interrupted before it had a result. Ask for it again to have one."

@@ -1,10 +1,11 @@
-"""Lent: what a View hands out beside the log: the interrupt to look at, things to close, questions to ask."""
+"""Lent: what a View hands out beside the log: the interrupt, things to close, questions to ask, the other agents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import attrs
 
+from callboard.actors.children import Status
 from callboard.actors.events import Cause
 from callboard.actors.facts import Option
 
@@ -44,3 +45,52 @@ class Query:
     id: str = ""
     header: str = ""
     detail: str = ""
+
+
+@attrs.frozen
+class Agent:
+    """One agent of a tree, as it stands now; `text` is what its last turn ended with, or its error.
+
+    A `closed` one, or one below such a one, was ended for good.
+    """
+
+    id: str
+    path: str
+    status: Status
+    text: str = ""
+    task: str = ""
+    role: str = ""
+    turn: int = 0
+    closed: bool = False
+    detached: bool = False
+
+
+class Agents(Protocol):
+    """The agents of one session's tree."""
+
+    async def all(self) -> tuple[Agent, ...]:
+        """(Trio) Every agent of the tree, each before those below it, the root first."""
+        ...
+
+    def now(self, agents: Sequence[Agent]) -> tuple[Agent, ...]:
+        """The same agents as they stand at this moment."""
+        ...
+
+    async def find(self, path: str) -> Agent | None:
+        """(Trio) The agent at a path of the tree, None where there never was one."""
+        ...
+
+    async def until(self, met: Callable[[], bool], whom: Callable[[], Iterable[str]]) -> None:
+        """(Trio) Return once `met()` is true; asked again when something happens here or to the agents of these ids."""
+        ...
+
+    def interrupt(self, id: str, *, turn: int | None = None) -> None:
+        """Have an agent below this session stop its turn, and those below it that are not detached theirs first."""
+        ...
+
+    async def close(self, id: str) -> None:
+        """(Trio) End an agent below this session for good, those below it first; it goes on if nobody waits any more.
+
+        A repeat waits for the same end.
+        """
+        ...

@@ -6,7 +6,8 @@ import msgspec
 import trio
 
 from callboard.actors.asked import APPROVALS, QUESTIONS
-from callboard.actors.books import CHILDREN, OPENED, QUEUE
+from callboard.actors.books import OPENED, QUEUE
+from callboard.actors.children import CHILDREN
 from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import SessionOpened

@@ -10,6 +10,7 @@ from callboard.actors.errors import UsageError
 from callboard.actors.events import Call, Event, Message
 from callboard.actors.facts import ApprovalAsked, ApprovalDecided, Option, QuestionAnswered, QuestionAsked
 from callboard.actors.fold import Projection
+from callboard.actors.forked import Turns
 from callboard.actors.hook import (
     AddContext,
     Allow,
@@ -23,7 +24,7 @@ from callboard.actors.hook import (
     Warn,
     check_name,
 )
-from callboard.actors.lent import Closable, Interrupted, Query
+from callboard.actors.lent import Agents, Closable, Interrupted, Query
 from callboard.actors.messages import Answer, Refused
 from callboard.actors.tool import Tool
 
@@ -146,12 +147,28 @@ class View(Protocol):
         ...
 
     async def spawn(
-        self, name: str, task: str, *, role: str | None = None, model: str | None = None, notify: bool = True
+        self,
+        name: str,
+        task: str,
+        *,
+        role: str | None = None,
+        model: str | None = None,
+        notify: bool = True,
+        turns: Turns = 0,
+        awaited: bool = False,
+        detached: bool = False,
     ) -> str:
         """Start a subagent and return its path; a `ToolError` names the limit that refused it.
 
-        `notify` False queues the news of its end for the next turn instead of waking an idle session.
+        `notify` False queues the news of its end for the next turn instead of waking an idle session; `awaited`: this
+        call waits for its first turn, and answers with it. It knows the last `turns` of this session's history. A
+        `detached` one works on when this session is interrupted.
         """
+        ...
+
+    @property
+    def agents(self) -> Agents:
+        """The agents of this session's tree."""
         ...
 
     async def mail(self, to: str, text: str, *, trigger: bool = True, id: str | None = None) -> None:

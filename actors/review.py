@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from callboard.actors.books import CHILDREN, Child
+from callboard.actors.children import CHILDREN, UNSETTLED, Child
 from callboard.actors.errors import ToolError
 from callboard.actors.events import Cause, NoteAdded, TurnEnded
 from callboard.actors.facts import ReviewEnded
@@ -45,7 +45,7 @@ class Reviewing(Task):
             self._error = clean_text(str(error))
             return
         with CallView(self._scene) as view:
-            await view.until(lambda: self._reviewer().status not in ("pending", "running"))
+            await view.until(lambda: self._reviewer().status not in UNSETTLED)
 
     def _reviewer(self) -> Child:
         return next(child for child in self._log[CHILDREN] if child.id == self._child)

@@ -13,7 +13,9 @@ from callboard.actors.codec import Codec
 from callboard.actors.eventlog import EventLog, Listener
 from callboard.actors.events import StartKind, Usage
 from callboard.actors.fold import Folds
+from callboard.actors.forked import Turns
 from callboard.actors.hook import Slots
+from callboard.actors.lent import Agents
 from callboard.actors.messages import Accepted, Refused
 from callboard.actors.model import Model, ToolSpec
 from callboard.actors.notices import AbandonedChanged, Notice
@@ -52,8 +54,9 @@ class Limits:
 class SpawnRequest:
     """A subagent somebody asks for.
 
-    `system` None: the instructions of its parent. It has not the tools `withheld`. Without `mail` its end is a fact on
-    its parent's log and no message.
+    `system` None: the instructions of its parent, and those of its `role`. It has not the tools `withheld`. Without
+    `mail` its end is a fact on its parent's log and no message; the first one also while the call `call` waits for it.
+    `turns` of its parent's history are copied for it. An interrupt of its parent leaves a `detached` one alone.
     """
 
     parent: str
@@ -65,6 +68,9 @@ class SpawnRequest:
     system: str | None = None
     withheld: tuple[str, ...] = ()
     mail: bool = True
+    turns: Turns = 0
+    call: str = ""
+    detached: bool = False
 
 
 class Spawner(Protocol):
@@ -76,6 +82,14 @@ class Spawner(Protocol):
 
     def dismiss(self, session_id: str) -> None:
         """End an agent for good, with cause `parent` if it works; harmless when it has ended."""
+        ...
+
+    def working(self, session_id: str) -> int:
+        """How many of the agents that a session started are working."""
+        ...
+
+    def seen_by(self, session_id: str) -> Agents:
+        """The agents of its tree, for a session."""
         ...
 
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import trio
 
 from callboard.actors.awaited import taken_back
-from callboard.actors.books import CHILDREN, QUEUE, TURN
+from callboard.actors.books import QUEUE, TURN
+from callboard.actors.children import CHILDREN, UNSETTLED
 from callboard.actors.claim import left_over
 from callboard.actors.errors import Dropped, LogError
 from callboard.actors.eventlog import LOGGER
@@ -233,12 +234,19 @@ class Task:
             ended_ms=self._stage.now_ms(),
             first_token_ms=None if first is None else round(first * 1000),
             open_steps=self._open_steps(),
-            live_children=sum(child.status in ("pending", "running") for child in self._log[CHILDREN]),
+            live_children=self._live_children(),
             truncated=turn.truncated,
             kind=turn.kind,
             abort_s=None if cause is None else self._stage.now_s() - window.opened_s,
             ending=None if cause is None else ending_of(tuple(r.receipt for r in turn.receipts), window.told),
         )
+
+    def _live_children(self) -> int:
+        """The agents it started that work on; of those the runtime knows more than the log."""
+        children, spawner = self._log[CHILDREN], self._stage.spawner
+        if spawner is not None and children:
+            return spawner.working(self._log.session)
+        return sum(child.status in UNSETTLED for child in children)
 
     def _open_steps(self) -> int:
         with CallView(self._scene) as view:

@@ -16,6 +16,7 @@ from callboard.actors.model import ToolSpec
 from callboard.actors.schema import forbid_unknown, struct_schema
 
 RunsOn: TypeAlias = Literal["trio", "thread", "asyncio"]
+Where: TypeAlias = Literal["everywhere", "root", "below"]
 Exposure: TypeAlias = Literal["direct", "direct_model_only", "code_only", "deferred", "hidden"]
 
 OUTPUT_MAX_BYTES = 64 * 1024  # what a model reads of one result; head and tail are kept
@@ -30,12 +31,13 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "runs_on": typing.get_args(RunsOn),
         "effect": typing.get_args(Effect),
         "exposure": typing.get_args(Exposure),
+        "offered": typing.get_args(Where),
     }
 )
 _OPTIONS = frozenset(
     {
         *("description", "runs_on", "parallel", "graceful", "effect", "control", "exposure", "mutates", "timeout_s"),
-        *("output_max", "refuse", "external", "describe"),
+        *("output_max", "refuse", "external", "describe", "offered"),
     }
 )
 
@@ -48,7 +50,7 @@ class Tool:
     others. `graceful`: told of an interrupt and given the window to return a partial result. `effect` none, idempotent
     or once. `mutates` for the plan gate. `refuse(view)` is asked before the arguments are parsed; it answers why not.
     `describe(tools)` makes the description of all tools by name, once, when a runtime is put together. `exposure`: see
-    `catalogue`.
+    `catalogue`. `offered` says whether sessions without a parent are told of it, those with one, or both.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Tool:
     refuse: Callable[[Any], str | None] | None = None
     external: str | None = None  # mcp or dynamic: folds the name in metrics, and gives way to ours of the same name
     describe: Callable[[Mapping[str, "Tool"]], str] | None = None
+    offered: Where = "everywhere"
     decoder: msgspec.json.Decoder[Any] = attrs.field(init=False, repr=False)
     spec: ToolSpec = attrs.field(init=False, repr=False)
     in_place: bool = attrs.field(init=False, repr=False)  # a plain `def` on trio: no task, nothing to cancel
@@ -134,6 +137,7 @@ def tool(
     output_max: int = OUTPUT_MAX_BYTES,
     refuse: Callable[[Any], str | None] | None = None,
     describe: Callable[[Mapping[str, Tool]], str] | None = None,
+    offered: Where = "everywhere",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a Tool of a function with typed parameters, or with one msgspec Struct parameter.

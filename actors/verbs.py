@@ -5,8 +5,9 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from callboard.actors.answered import answered, record
-from callboard.actors.books import CHILDREN, PARKED, QUEUE, TURN
+from callboard.actors.books import PARKED, QUEUE, TURN, Turn
 from callboard.actors.checks import same_json
+from callboard.actors.children import CHILDREN, Child, news_of
 from callboard.actors.claim import USERS
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import (
@@ -224,18 +225,20 @@ def child_done(log: EventLog, letter: ChildDone) -> Decision:
         return (), Accepted(log.seq - 1)
     text = letter.text[: CHILD_TEXT_MAX_CHARS if known.mail else ANSWER_MAX_CHARS]
     ended = ChildEnded(letter.child, letter.status, text, letter.turn)
-    if not known.mail:
+    if not known.mail or _is_awaited(log[TURN], known):
         return (ended,), Accepted(log.seq)
     id_, seq = f"child:{letter.child}:{letter.turn}", log.seq + 1
-    mail = MessageQueued(id_, child_news(letter, text), f"agent:{letter.path}", given=True, seq=seq, wake=letter.wake)
+    mail = MessageQueued(
+        id_, news_of(letter.path, letter.status, text), f"agent:{letter.path}", given=True, seq=seq, wake=letter.wake
+    )
     return (ended, mail), Accepted(seq)
 
 
-def child_news(letter: ChildDone, text: str) -> str:
-    """How the end of a subagent reads as mail."""
-    words = {"completed": "finished", "failed": "failed", "interrupted": "was interrupted"}
-    head = f"Agent {letter.path} {words.get(letter.status, 'ended')}."
-    return f"{head}\n{text}" if text else head
+def _is_awaited(turn: Turn, known: Child) -> bool:
+    """Whether a call waits for this end and will answer with it: a call that is being aborted answers nothing more."""
+    if not known.call or not turn.open or turn.number != known.called or turn.cause is not None:
+        return False
+    return any(one.call.id == known.call for one in turn.open_calls())
 
 
 def set_mode(log: EventLog, letter: SetMode) -> Decision:

@@ -15,12 +15,12 @@ from callboard.actors.events import Event
 from callboard.actors.facts import ApprovalAsked, ApprovalDecided, Option, QuestionAnswered, QuestionAsked
 from callboard.actors.fold import Projection
 from callboard.actors.host import Beside
-from callboard.actors.lent import Closable, Query
+from callboard.actors.lent import Agents, Closable, Query
 from callboard.actors.messages import Refused
 from callboard.actors.mode import MODE
 from callboard.actors.notices import Delta, ModelRetrying
 from callboard.actors.plugin import ToolCall, ToolResult
-from callboard.actors.stage import SpawnRequest, Stage
+from callboard.actors.stage import Spawner, SpawnRequest, Stage
 from callboard.actors.tool import Tool
 
 S = TypeVar("S")
@@ -278,16 +278,22 @@ class CallView:
 
         scene.stage.nursery.start_soon(beside.run, scene.stage, fn, args, over, name=name)
 
-    async def spawn(
-        self, name: str, task: str, *, role: str | None = None, model: str | None = None, notify: bool = True
-    ) -> str:
+    async def spawn(self, name: str, task: str, *, awaited: bool = False, **how: Any) -> str:
         """Start a subagent and return its path."""
-        scene = self._check()
-        if scene.stage.spawner is None:
-            raise ToolError("this runtime cannot start subagents.")
-        request = SpawnRequest(scene.log.session, name, task, role, model, notify)
-        _, path = await scene.stage.spawner.spawn(request)
+        spawner, call = self._spawner(), self.call if awaited else ""
+        _, path = await spawner.spawn(SpawnRequest(self.session, name, task, call=call, **how))
         return path
+
+    @property
+    def agents(self) -> Agents:
+        """The agents of the tree."""
+        return self._spawner().seen_by(self.session)
+
+    def _spawner(self) -> Spawner:
+        spawner = self._check().stage.spawner
+        if spawner is None:
+            raise ToolError("this runtime cannot start subagents.")
+        return spawner
 
     async def mail(self, to: str, text: str, *, trigger: bool = True, id: str | None = None) -> None:
         """Send mail to another agent of the tree."""
@@ -335,9 +341,7 @@ class ThreadView(CallView):
         """As `CallView.start_soon`, from a thread."""
         trio.from_thread.run_sync(super().start_soon, fn, *args)
 
-    async def spawn(
-        self, name: str, task: str, *, role: str | None = None, model: str | None = None, notify: bool = True
-    ) -> str:
+    async def spawn(self, name: str, task: str, *, awaited: bool = False, **how: Any) -> str:
         """Not from a thread."""
         raise UsageError("a tool that spawns must be an async def with runs_on='trio'.")
 

@@ -16,7 +16,9 @@ goal       get_goal, create_goal, update_goal, /goal, and the rounds of a goal
 rules      when something is due: seconds, local times in a zone, cron
 reminders  the reminders of a session, what is due of them, and how it is told
 schedule   schedule_create, schedule_list, schedule_delete: reminders that come due by themselves
-agents     spawn_agent, wait_agent, list_agents: subagents beside this one
+standings  how agents are named in calls, and how their standings are shown
+orders     what the tools for agents take, answer, say and refuse
+agents     spawn_agent and the other tools of agents that have agents: talk to them, wait for them, end them; report
 keeper     the program that runs one command and lets nothing of it outlive its end
 excerpt    text of any length in bounded memory: head and tail
 commands   one command under its keeper, seen from Trio

@@ -1,134 +1,277 @@
-"""Subagents as tools: spawn one, wait for some, list them. Their ends are facts on this session's log."""
+"""Agents as tools: start them, talk to them, wait for them, end them; and in such an agent, report to its parent."""
 
-from typing import Annotated
+import hashlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
 
-import msgspec
 import trio
 
-from callboard.actors.books import CHILDREN
-from callboard.actors.errors import ToolError
-from callboard.actors.plugin import Plugin, View
-from callboard.actors.tool import tool
+from callboard.actors.books import QUEUE
+from callboard.actors.children import CHILDREN, WORKING, Child, news_of
+from callboard.actors.errors import LogError, MailboxFull, SessionClosed, SessionNotFound, ToolError
+from callboard.actors.facts import ChildReleased
+from callboard.actors.lent import Agent
+from callboard.actors.plugin import Failed, Plugin, View
+from callboard.actors.tool import Tool, tool
+from callboard.plugins.orders import (
+    CLOSE,
+    CLOSE_MAX_S,
+    CLOSED,
+    DONE,
+    FOLLOW_UP,
+    FOREGROUND_DETACHED,
+    FOREGROUND_MAX_S,
+    INTERRUPT,
+    LIST,
+    MISSING,
+    NO_AGENT,
+    NOT_ONESELF,
+    NOT_STARTED_BY_ANYONE,
+    REPORT,
+    REPORTED,
+    ROOT_HAS_NO_PARENT,
+    SEND,
+    SPAWN,
+    STEERED,
+    TARGETS_MAX,
+    TIMED_OUT,
+    WAIT,
+    WAIT_MAX_MS,
+    WAIT_MIN_MS,
+    WORKS_ON,
+    WRONG_TIMEOUT,
+    Did,
+    ListAgents,
+    Listed,
+    Message,
+    OneAgent,
+    Report,
+    Sent,
+    SpawnAgent,
+    Spawned,
+    WaitAgent,
+    Waited,
+    check_below,
+    text_of,
+    told_roles,
+    turns_of,
+)
+from callboard.plugins.standings import ROOT, not_found, path_of, quoted, shown
 
-WAIT_MIN_MS = 1_000
-WAIT_DEFAULT_MS = 30_000
-WAIT_MAX_MS = 3_600_000
-TARGETS_MAX = 100
-TEXT_MAX_CHARS = 4_000  # of a child's last message in the answer of a wait; its mail holds all of it
-TASK_MAX_CHARS = 200  # of a task in a list
-ANSWER_MAX_CHARS = 40_000  # of all those texts together: an answer that is cut in the middle is no JSON any more
 
-SPAWN = """\
-Start another agent on a task of its own. It works beside you, in a session of its own, and sees only the message you
-give it. Use it for parts that do not depend on each other: start all of them first, then wait. When it has finished,
-its last message reaches you as mail from its path."""
-WAIT = """\
-Wait until the agents you name (or all you have started) are not working any more, or the time is up. Says how each of
-them stands and what it said last. Ends early when new input arrives for you."""
-LIST = "List the agents you have started: path, status, task."
-STEERED = "Wait interrupted by new input."
-TIMED_OUT = "Wait timed out."
-DONE = "Wait completed."
-
-WORKING = frozenset({"pending", "running"})
-
-
-class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the new agent is called and told."""
-
-    task_name: Annotated[str, msgspec.Meta(description="Its name: a-z, 0-9 and _; no other agent of yours has it.")]
-    message: Annotated[str, msgspec.Meta(description="The whole task, with all it has to know.")]
-    model: Annotated[str | None, msgspec.Meta(description="Another model than yours; leave out for the same.")] = None
-
-
-class WaitAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whom to wait for, and how long at most."""
-
-    targets: Annotated[
-        list[str] | None, msgspec.Meta(description="Paths or names; leave out for all you have started.")
-    ] = None
-    timeout_ms: Annotated[int, msgspec.Meta(description=f"{WAIT_MIN_MS} to {WAIT_MAX_MS} milliseconds.")] = (
-        WAIT_DEFAULT_MS
+def news(view: View) -> bool:
+    """Whether input arrived that a wait must not keep from the model: a steer, or mail that is no end of an agent."""
+    return view.steered or any(
+        message.source.startswith("agent:") and not message.id.startswith("child:") for message in view[QUEUE]
     )
 
 
-class ListAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing to say."""
+# -- finding, and waiting ----------------------------------------------------------------------------------------------
 
 
-class Spawned(msgspec.Struct, frozen=True):
-    """Where the new agent is."""
-
-    path: str
-
-
-class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one agent stands."""
-
-    path: str
-    status: str
-    text: str = ""
-    task: str = ""
+async def _find(view: View, target: str) -> Agent:
+    """The agent that is meant; a `ToolError` when there is none."""
+    path = path_of(view.path, target)
+    try:
+        agent = await view.agents.find(path)
+    except LogError as error:
+        raise ToolError(str(error)) from None
+    if agent is None:
+        raise ToolError(NO_AGENT.format(target=quoted(target)))
+    return agent
 
 
-class Waited(msgspec.Struct, frozen=True):
-    """Why the wait ended, and how the agents stand."""
-
-    message: str
-    timed_out: bool
-    agents: list[Standing]
+def _children_of(path: str, agents: Sequence[Agent]) -> tuple[Agent, ...]:
+    return tuple(agent for agent in agents if agent.path.rpartition("/")[0] == path)
 
 
-# Not parallel: of several in one answer each starts in its turn, and a wait behind them knows them all.
-@tool(name="spawn_agent", description=SPAWN, effect="idempotent", mutates=False)
-async def spawn_agent(args: SpawnAgent, view: View) -> Spawned:
-    """Start a subagent."""
-    return Spawned(await view.spawn(args.task_name, args.message, model=args.model))
+async def _waited_for(targets: list[str] | None, view: View) -> Sequence[Agent]:
+    """Those whom a wait is about, each once."""
+    here = view.path
+    if targets is None:
+        return _children_of(here, await view.agents.all())
+    if not targets:
+        raise ToolError("targets is empty: name the agents, or leave it out to wait for all.")
+    if len(targets) > TARGETS_MAX:
+        raise ToolError(f"targets names {len(targets):,} agents: at most {TARGETS_MAX}.")
+    found: dict[str, Agent] = {}
+    for path in dict.fromkeys(path_of(here, target) for target in targets):
+        check_below("wait_agent", here, path)
+        found[path] = await view.agents.find(path) or not_found(path)
+    return list(found.values())
+
+
+async def _settled(view: View, agents: Sequence[Agent], timeout_s: float) -> str:
+    """Wait until each of these was seen at rest; why the wait ended."""
+    company, waiting = view.agents, list(agents[::-1])
+    if any(agent.status == "not_found" for agent in agents):
+        return MISSING
+
+    def done() -> bool:
+        while waiting and company.now(waiting[-1:])[0].status not in WORKING:
+            waiting.pop()
+        return not waiting
+
+    with trio.move_on_after(timeout_s) as clock:
+        await company.until(lambda: done() or news(view), lambda: [agent.id for agent in waiting[-1:]])
+    return DONE if done() else TIMED_OUT if clock.cancelled_caught else STEERED
+
+
+async def _first_answer(view: View, id_: str) -> str | Failed:
+    """The answer of an agent in the foreground, whose end the call that waits here answers with."""
+    company = view.agents
+
+    def known() -> Child:
+        return next(child for child in view[CHILDREN] if child.id == id_)
+
+    try:
+        with trio.move_on_after(FOREGROUND_MAX_S) as clock:
+            await view.until(lambda: known().turn > 0 or news(view))
+    except trio.Cancelled:
+        company.interrupt(id_, turn=1)
+        raise
+    child = known()
+    if child.turn > 0:
+        text = news_of(child.path, child.status, child.text)
+        return text if child.status == "completed" else Failed(text)
+    view.append(ChildReleased(id_))
+    return f"{TIMED_OUT if clock.cancelled_caught else STEERED} {WORKS_ON.format(path=child.path)}"
+
+
+async def _send(view: View, tool_name: str, args: Message, *, trigger: bool) -> Sent:
+    """Mail to one agent of the tree."""
+    text, path = text_of("message", args.message), path_of(view.path, args.target)
+    if path == ROOT and trigger:
+        raise ToolError(NOT_STARTED_BY_ANYONE.format(tool=tool_name))
+    if path == view.path:
+        raise ToolError(NOT_ONESELF.format(tool=tool_name))
+    agent = await _find(view, args.target)
+    if agent.closed:
+        raise ToolError(CLOSED.format(path=agent.path))
+    await _mail(view, agent.path, text, trigger=trigger)
+    return Sent(agent.path, agent.status)
+
+
+async def _mail(view: View, path: str, text: str, *, trigger: bool) -> None:
+    """Once, however often this call is repeated after a crash."""
+    id_ = hashlib.sha256(view.key.encode("utf-8", "replace")).hexdigest()[:32]
+    try:
+        await view.mail(path, text, trigger=trigger, id=id_)
+    except (MailboxFull, SessionClosed, SessionNotFound, LogError) as error:
+        raise ToolError(str(error)) from None
+
+
+# -- the tools ---------------------------------------------------------------------------------------------------------
+
+
+def _spawn_tool(roles: Mapping[str, str], *, wake: bool, detach: bool) -> Tool:
+    # Not parallel: of several in one answer each starts in its turn, and a wait behind them knows them all.
+    @tool(name="spawn_agent", description=SPAWN + told_roles(roles), effect="idempotent", mutates=False)
+    async def spawn_agent(args: SpawnAgent, view: View) -> Spawned | str | Failed:
+        """Start a subagent."""
+        detached = args.detach if args.detach is not None else detach and args.background
+        if detached and not args.background:
+            raise ToolError(FOREGROUND_DETACHED)
+        path = await view.spawn(
+            args.task_name,
+            args.message,
+            role=args.role,
+            model=args.model,
+            notify=wake,
+            turns=turns_of(args.fork_turns),
+            awaited=not args.background,
+            detached=detached,
+        )
+        return Spawned(path) if args.background else await _first_answer(view, f"{view.session}.{args.task_name}")
+
+    return spawn_agent
+
+
+@tool(name="send_message", description=SEND, effect="idempotent", mutates=False)
+async def send_message(args: Message, view: View) -> Sent:
+    """Send mail that wakes nobody."""
+    return await _send(view, "send_message", args, trigger=False)
+
+
+@tool(name="followup_task", description=FOLLOW_UP, effect="idempotent", mutates=False)
+async def followup_task(args: Message, view: View) -> Sent:
+    """Send mail that starts a turn."""
+    return await _send(view, "followup_task", args, trigger=True)
 
 
 @tool(name="wait_agent", description=WAIT, parallel=True, effect="none")
 async def wait_agent(args: WaitAgent, view: View) -> Waited:
     """Wait for subagents."""
     if not WAIT_MIN_MS <= args.timeout_ms <= WAIT_MAX_MS:
-        raise ToolError(f"timeout_ms must be {WAIT_MIN_MS} to {WAIT_MAX_MS}, got {args.timeout_ms}.")
-    ids = _targets(args.targets, view)
-    with trio.move_on_after(args.timeout_ms / 1000) as clock:
-        await view.until(lambda: view.steered or not _working(ids, view))
-    waited = [child for child in view[CHILDREN] if child.id in ids]
-    text_max = min(TEXT_MAX_CHARS, ANSWER_MAX_CHARS // max(1, len(waited)))
-    standing = [Standing(child.path, child.status, child.text[:text_max]) for child in waited]
-    message = TIMED_OUT if clock.cancelled_caught else STEERED if _working(ids, view) else DONE
-    return Waited(message, clock.cancelled_caught, standing)
+        raise ToolError(WRONG_TIMEOUT.format(least=WAIT_MIN_MS, most=WAIT_MAX_MS, given=args.timeout_ms))
+    agents = await _waited_for(args.targets, view)
+    message = await _settled(view, agents, args.timeout_ms / 1000)
+    standings, left_out = shown(view.agents.now(agents), view.path, tasks=False)
+    return Waited(message, message == TIMED_OUT, standings, left_out)
+
+
+@tool(name="interrupt_agent", description=INTERRUPT, effect="idempotent", mutates=False)
+async def interrupt_agent(args: OneAgent, view: View) -> Did:
+    """Interrupt a subagent."""
+    check_below("interrupt_agent", view.path, path_of(view.path, args.target))
+    agent = await _find(view, args.target)
+    view.agents.interrupt(agent.id)
+    return Did(agent.path, agent.status)
 
 
 @tool(name="list_agents", description=LIST, parallel=True, effect="none")
-async def list_agents(args: ListAgents, view: View) -> list[Standing]:
-    """List subagents."""
-    children = view[CHILDREN]
-    task_max = min(TASK_MAX_CHARS, ANSWER_MAX_CHARS // max(1, len(children)))
-    return [Standing(child.path, child.status, task=child.task[:task_max]) for child in children]
+async def list_agents(args: ListAgents, view: View) -> Listed:
+    """List agents."""
+    here = view.path
+    agents = await view.agents.all()
+    if args.scope == "children":
+        agents = _children_of(here, agents)
+    elif args.scope == "below":
+        agents = tuple(agent for agent in agents if agent.path.startswith(f"{here}/"))
+    return Listed(*shown(agents, here, tasks=True))
 
 
-def _targets(targets: list[str] | None, view: View) -> frozenset[str]:
-    children = view[CHILDREN]
-    if targets is None:
-        return frozenset(child.id for child in children)
-    if not targets:
-        raise ToolError("targets is empty: name the agents, or leave it out to wait for all.")
-    if len(targets) > TARGETS_MAX:
-        raise ToolError(f"targets names {len(targets)} agents: at most {TARGETS_MAX}.")
-    by_path = {child.path: child.id for child in children}
-    ids: set[str] = set()
-    for target in targets:
-        path = target if target.startswith("/") else f"{view.path}/{target}"
-        if path not in by_path:
-            raise ToolError(f"there is no agent {target!r:.200}: list_agents tells which there are.")
-        ids.add(by_path[path])
-    return frozenset(ids)
+@tool(name="close_agent", description=CLOSE, effect="idempotent", mutates=False)
+async def close_agent(args: OneAgent, view: View) -> Did:
+    """End a subagent for good."""
+    check_below("close_agent", view.path, path_of(view.path, args.target))
+    agent = await _find(view, args.target)
+    with trio.move_on_after(CLOSE_MAX_S) as clock:
+        try:
+            await view.agents.close(agent.id)
+        except (SessionClosed, SessionNotFound, LogError) as error:
+            raise ToolError(f"agent {agent.path} is not closed: {error}") from None
+    return Did(agent.path, agent.status, ended=not clock.cancelled_caught)
 
 
-def _working(ids: frozenset[str], view: View) -> bool:
-    return any(child.id in ids and child.status in WORKING for child in view[CHILDREN])
+def _report_tool(*, wake: bool) -> Tool:
+    def refuse(view: View) -> str | None:
+        return None if view.depth else ROOT_HAS_NO_PARENT
+
+    @tool(description=REPORT, effect="idempotent", mutates=False, refuse=refuse, offered="below")
+    async def report(args: Report, view: View) -> str:
+        """Tell the parent something."""
+        parent = view.path.rpartition("/")[0]
+        await _mail(view, parent, text_of("output", args.output), trigger=wake)
+        return REPORTED.format(path=parent)
+
+    return report
 
 
-AGENTS_PLUGIN = Plugin("agents", tools=(spawn_agent, wait_agent, list_agents))
+NO_ROLES: Mapping[str, str] = MappingProxyType({})
+
+
+def agents_plugin(
+    *, roles: Mapping[str, str] = NO_ROLES, notify: Literal["wake", "queue"] = "wake", detach: bool = False
+) -> Plugin:
+    """The agents plugin: `roles` by name with their instructions, whether news of agents wake an idle one.
+
+    With `detach` agents in the background work on when their parent is interrupted, unless a call says otherwise.
+    """
+    spawn, report = _spawn_tool(roles, wake=notify == "wake", detach=detach), _report_tool(wake=notify == "wake")
+    others = (send_message, followup_task, wait_agent, interrupt_agent, list_agents, close_agent)
+    return Plugin("agents", tools=(spawn, *others, report))
+
+
+AGENTS_PLUGIN = agents_plugin()

@@ -19,7 +19,7 @@ from callboard.actors.facts import (
 )
 from callboard.actors.fold import Projection, table
 from callboard.actors.plugin import Plugin, Query, View
-from callboard.actors.tool import Tool, tool
+from callboard.actors.tool import Tool, Where, tool
 from callboard.plugins.approvals import NO_RULES, Rule, check_settings, command_of, guard_of, late_approval, waits
 from callboard.plugins.checklist import check_switch, check_text
 
@@ -185,12 +185,14 @@ def _check_options(options: Sequence[Choice], where: str) -> None:
 
 
 def _tool(*, default_mode: bool, children: bool) -> Tool:
+    offered: Where = "everywhere" if children else "root"
+
     def refuse(view: View) -> str | None:
         if view.depth > 0 and not children:
             return ROOT_ONLY
         return None if default_mode or view.planning else UNAVAILABLE_IN_DEFAULT_MODE
 
-    @tool(effect="none", control=True, exposure="direct_model_only", mutates=False, refuse=refuse)
+    @tool(effect="none", control=True, exposure="direct_model_only", mutates=False, refuse=refuse, offered=offered)
     async def request_user_input(arguments: RequestUserInput, view: View) -> dict[str, Any]:
         queries = [
             Query(

@@ -10,7 +10,7 @@ from callboard.actors.eventlog import LOGGER
 from callboard.actors.events import Event
 from callboard.actors.facts import Reminder, ReminderDeleted, ReminderFired, ReminderSet
 from callboard.actors.plugin import Alarm, Plugin, View
-from callboard.actors.tool import Tool, tool
+from callboard.actors.tool import Tool, Where, tool
 from callboard.plugins.checklist import check_switch, check_text
 from callboard.plugins.reminders import (
     CORRUPT,
@@ -270,18 +270,28 @@ async def delete(arguments: DeleteReminder, view: View) -> Answer:
 
 
 def _tools(*, children: bool) -> tuple[Tool, ...]:
+    offered: Where = "everywhere" if children else "root"
+
     def refuse(view: View) -> str | None:
         return ROOT_ONLY if view.depth and not children else None
 
-    @tool(description=CREATE, effect="idempotent", control=True, mutates=False, refuse=refuse)
+    @tool(description=CREATE, effect="idempotent", control=True, mutates=False, refuse=refuse, offered=offered)
     async def schedule_create(arguments: CreateReminder, view: View) -> Answer:
         return await create(arguments, view)
 
-    @tool(description=LIST, effect="none", control=True, mutates=False, refuse=refuse, output_max=LIST_MAX_BYTES)
+    @tool(
+        description=LIST,
+        effect="none",
+        control=True,
+        mutates=False,
+        refuse=refuse,
+        offered=offered,
+        output_max=LIST_MAX_BYTES,
+    )
     async def schedule_list(view: View) -> Answer:
         return await listing(view)
 
-    @tool(description=DELETE, effect="idempotent", control=True, mutates=False, refuse=refuse)
+    @tool(description=DELETE, effect="idempotent", control=True, mutates=False, refuse=refuse, offered=offered)
     async def schedule_delete(arguments: DeleteReminder, view: View) -> Answer:
         return await delete(arguments, view)
 

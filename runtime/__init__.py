@@ -23,7 +23,10 @@ sweep        asks sessions that rest for long to leave memory
 admission    which agent may start or go on in a tree, and the books of one tree
 recount      what a tree has used and started, counted from the store
 trees        the books of all open trees; who begins, who waits, whose budget is used up
+birth        how the log of a subagent begins
+company      how the agents of a tree stand, and what one of them may have done to those below it
 spawn        the Spawner: starts subagents, and carries their ends to their parents
+revival      what a session from the store hears of its agents
 hooks/       hooks that are commands, as the configuration names them
 recordings/  recorded sessions of other agents
 stores/      where logs become durable

@@ -18,6 +18,7 @@ from callboard.actors.results import describe
 from callboard.actors.stage import Limits
 from callboard.actors.tool import Tool
 from callboard.plugins import (
+    AGENTS_PLUGIN,
     ASK_PLUGIN,
     CODE,
     DEFAULT,
@@ -27,6 +28,7 @@ from callboard.plugins import (
     SCHEDULE_PLUGIN,
     TODO_PLUGIN,
 )
+from callboard.plugins.agents import agents_plugin
 from callboard.plugins.ask import ask_plugin
 from callboard.plugins.code import code_plugin
 from callboard.plugins.goal import goal_plugin
@@ -85,6 +87,7 @@ def assemble(
             raise UsageError(f"hooks must be Hook values, got {hook!r:.80}.")
     named, skipped = _named([*(t for plugin in chosen for t in plugin.tools), *_listed("tools", tools)])
     catalogue = _gated(config, named)
+    _check_roles(config, named)
     catalogue.update({tool.name: tool for tool in instead})
     events: tuple[type[Event], ...] = tuple(event for plugin in chosen for event in plugin.events)
     dues = [(alarm.projection, alarm.next_ms) for plugin in chosen for alarm in plugin.alarms]
@@ -116,9 +119,16 @@ def _configured(config: RuntimeConfig, plugins: Sequence[Plugin]) -> tuple[Plugi
         (ASK_PLUGIN, ask_plugin(**attrs.asdict(settings.ask))),
         (SCHEDULE_PLUGIN, schedule_plugin(**attrs.asdict(settings.schedule))),
         (GOAL_PLUGIN, goal_plugin(**attrs.asdict(settings.goal))),
+        (AGENTS_PLUGIN, _agents(config)),
         (CODE, code_plugin(**attrs.asdict(settings.code))),
     )
     return tuple(next((ours for given, ours in shipped if given is one), one) for one in plugins)
+
+
+def _agents(config: RuntimeConfig) -> Plugin:
+    agents = config.agents
+    roles = {name: role.instructions or "" for name, role in agents.roles.items()}
+    return agents_plugin(roles=roles, notify=agents.notify, detach=agents.detach)
 
 
 def _registered(point: EntryPoint) -> Plugin:
@@ -167,6 +177,15 @@ def _gated(config: RuntimeConfig, named: Mapping[str, Tool]) -> dict[str, Tool]:
             raise UsageError(f"{tool_search.name} finds deferred tools: rename yours with @tool(name=...).")
         catalogue[tool_search.name] = tool_search
     return catalogue
+
+
+def _check_roles(config: RuntimeConfig, named: Mapping[str, Tool]) -> None:
+    """A role that leaves a tool which does not exist was meant to leave another one."""
+    for name, role in config.agents.roles.items():
+        for tool in role.tools or ():
+            if tool not in named:
+                known = ", ".join(sorted(named)) or "none"
+                raise UsageError(f"[agents.roles.{name}] names the tool {tool!r:.80}: there are {known}.")
 
 
 def _projections(plugins: Sequence[Plugin]) -> tuple[Projection[Any], ...]:

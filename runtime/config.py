@@ -23,6 +23,7 @@ from callboard.runtime.settings import (
     ModelConfig,
     Plugins,
     PriceConfig,
+    RoleConfig,
     Rule,
     StoreConfig,
     Supervision,
@@ -83,9 +84,10 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook_factory(attrs.has, lambda kind: _checking(converter, kind))
     for kind in (bool, int, float, str):
         converter.register_structure_hook(kind, _exactly(kind))
-    for named in (ToolConfig, HookConfig, PriceConfig, Rule):
+    for named in (ToolConfig, HookConfig, PriceConfig, RoleConfig, Rule):
         converter.register_structure_hook_func(_is_named(named), _each_named(converter, named))
     converter.register_structure_hook_func(_is_literal, _one_of)
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)
     converter.register_structure_hook_func(_is_optional, lambda value, kind: _optional(converter, value, kind))
     return converter
 
@@ -136,6 +138,12 @@ def _one_of(value: Any, kind: Any) -> Any:
     if value not in get_args(kind):
         raise ValueError(f"expected one of {', '.join(map(repr, get_args(kind)))}, got {value!r:.80}")
     return value
+
+
+def _texts(value: Any, _: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise TypeError(f"expected a list of texts, got {value!r:.80}")
+    return tuple(value)
 
 
 def _is_optional(kind: Any) -> bool:

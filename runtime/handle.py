@@ -5,8 +5,8 @@ from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
-from callboard.actors.books import CHILDREN
 from callboard.actors.checks import check_answer, check_approve, check_id, check_schema, check_steer, check_submit
+from callboard.actors.children import CHILDREN
 from callboard.actors.errors import SessionClosed, UsageError
 from callboard.actors.events import TurnEnded
 from callboard.actors.fold import Trail

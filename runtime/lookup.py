@@ -4,13 +4,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from callboard.actors.codec import Codec
+from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, MessagesClaimed, TurnEnded, TurnStarted
+from callboard.actors.stage import Stage
 from callboard.actors.store import Header, Place, Record, Store
 from callboard.runtime.waiting import in_thread
 
 T = TypeVar("T")
 
 PAGE_MAX = 200
+LOG_PAGE_MAX = 1_000  # records of a whole log that are read at once
 MARKS_MAX = 8  # starts and ends of turns that are read to find the newest: other events may look like them
 
 
@@ -41,6 +44,15 @@ class Lookup:
         """What stands on a log after an event."""
         return await self._ask(self._store.read, session_id, after, limit)
 
+    async def log(self, stage: Stage, session_id: str) -> EventLog | None:
+        """All that the store has of a session, folded for this once; None for a session that it does not know."""
+        if await self.header(session_id) is None:
+            return None
+        log = EventLog(session_id, self._store, self._codec, stage.folds, stage.now_ms, stage.on_event)
+        while records := await self.records(session_id, log.seq - 1, LOG_PAGE_MAX):
+            log.load(records)
+        return log
+
     async def boundary(self, session_id: str, upto: int) -> int:
         """The newest event up to `upto` after which no turn is open."""
         kinds, before = tuple(str(kind.__struct_config__.tag) for kind in (TurnStarted, TurnEnded)), upto + 1
@@ -54,6 +66,11 @@ class Lookup:
                 return upto
             before = records[-1].seq
 
+    async def newest_turn(self, session_id: str) -> int:
+        """The number of the newest turn that was started; 0 before the first."""
+        found = await self._find(session_id, TurnStarted, lambda event: True, MARKS_MAX)
+        return 0 if found is None else int(found[0].turn)
+
     async def find_ended(self, session_id: str, turn: int) -> TurnEnded | None:
         """The end of a turn."""
         found = await self._find(session_id, TurnEnded, lambda event: event.turn == turn)
@@ -65,17 +82,17 @@ class Lookup:
         return None if found is None else found[1]
 
     async def _find(
-        self, session_id: str, kind: type[Event], fits: Callable[[Any], bool]
+        self, session_id: str, kind: type[Event], fits: Callable[[Any], bool], page_max: int = PAGE_MAX
     ) -> tuple[Any, int | None] | None:
         """The newest event of a kind that fits, with its turn."""
         tag, before = str(kind.__struct_config__.tag), 2**62
         while True:
-            records = await self._ask(self._store.last, session_id, (tag,), before, PAGE_MAX)
+            records = await self._ask(self._store.last, session_id, (tag,), before, page_max)
             for record in records:
                 event = self._codec.decode(record.body)
                 if isinstance(event, kind) and fits(event):
                     return event, record.turn
-            if len(records) < PAGE_MAX:
+            if len(records) < page_max:
                 return None
             before = records[-1].seq
 

@@ -15,6 +15,7 @@ from callboard.actors.phase import Phase
 from callboard.actors.session import Session
 from callboard.actors.stage import Stage
 from callboard.runtime.reading import Audience, Reading, Source
+from callboard.runtime.waiting import Pending
 
 State: TypeAlias = Literal["live", "evicting", "cold", "loading"]
 
@@ -140,6 +141,14 @@ class Registry:
         if session_id in self:
             self.audience.add(reading)
         return reading
+
+    async def loaded(self, session_id: str) -> Session:
+        """(Trio) The actor with its log in memory; `SessionClosed` when there is none."""
+        if self.kept(session_id) is not None:
+            answered = Pending()
+            self.tell(session_id, at_once(answered.reply))
+            await answered.get()
+        return self.actor(session_id)
 
     def _read(self, session_id: str) -> EventLog:
         stage = self._stage

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from callboard.actors.alarm import AlarmClock
-from callboard.actors.books import CHILDREN, Child
+from callboard.actors.children import CHILDREN, UNSETTLED
 from callboard.actors.childspec import Exit, Intensity
 from callboard.actors.errors import CallboardError, LogError, SessionClosed, SessionNotFound, ToolError, UsageError
 from callboard.actors.events import SessionOpened
@@ -31,7 +31,8 @@ from callboard.runtime.models import ModelNames
 from callboard.runtime.onebyone import OneByOne
 from callboard.runtime.place import Place
 from callboard.runtime.registry import Registry, at_once, opened_of, root_of
-from callboard.runtime.spawn import WORKING, Spawner, close_unbegun
+from callboard.runtime.revival import Revival
+from callboard.runtime.spawn import Spawner, close_unbegun
 from callboard.runtime.supervisor import Supervisor
 from callboard.runtime.troupe import Troupes
 from callboard.runtime.waiting import Pending, checkpoint
@@ -66,7 +67,10 @@ class Sessions:
         self.forks = Forks(stage, self.registry, self.lookup, self._one.on_trio, self._one.alone, self._from_store)
         agents = config.agents
         wake = agents.notify == "wake"
-        self.spawner = Spawner(stage, limits, self.registry, self, models.checked, cascade=agents.cascade, wake=wake)
+        self.spawner = Spawner(
+            *(stage, limits, self.registry, self, models.checked), roles=agents.roles, cascade=agents.cascade, wake=wake
+        )
+        self.revival = Revival(self.registry, self.lookup, self.spawner, self._one.alone, self._read)
         stage.trees = self.spawner.trees
         intensity = Intensity(config.supervisor.restarts_max, config.supervisor.period_s)
         self._troupes = Troupes(guest, intensity, self._child_ended, polite_s=polite_s)
@@ -141,16 +145,8 @@ class Sessions:
         return child_id
 
     async def _spawn(self, request: SpawnRequest) -> tuple[str, str]:
-        await self._loaded(request.parent)
+        await self.registry.loaded(request.parent)
         return await self.spawner.spawn(request)
-
-    async def _loaded(self, session_id: str) -> Session:
-        """The actor with its log in memory."""
-        if self.registry.kept(session_id) is not None:
-            loaded = Pending()
-            self.registry.tell(session_id, at_once(loaded.reply))
-            await loaded.get()
-        return self.registry.actor(session_id)
 
     async def _create(self, session_id: str, opening: SessionOpened) -> SessionHandle:
         async with self._one.alone(session_id):
@@ -182,7 +178,7 @@ class Sessions:
         close_unbegun(actor.log)
         await self.spawner.trees.recount(actor.log)
         await self._start(actor)
-        await self._revive_children(actor)
+        await self.revival.of_children(actor)
         return actor
 
     async def _start(self, actor: Session) -> None:
@@ -226,38 +222,13 @@ class Sessions:
         if not self.registry.open or actor.id in self._one:
             return True
         children = actor.log[CHILDREN]
-        return any(child.status in WORKING or self.registry.get(child.id) is not None for child in children)
+        return any(child.status in UNSETTLED or self.registry.get(child.id) is not None for child in children)
 
     def _left(self, actor: Session) -> None:
         """(the registry) It leaves memory: its alarm stays, and its id is free for the actor that comes back."""
         opened = opened_of(actor)
         self._troupes.let_go(actor.id, root_of(opened, actor.id))
         self.spawner.passivated(actor.id, opened)
-
-    async def _revive_children(self, parent: Session) -> None:
-        """Children whose end the parent has not recorded: read their logs, and let it know."""
-        for known in parent.log[CHILDREN]:
-            if known.status in WORKING:
-                await self._revive(parent, known)
-
-    async def _revive(self, parent: Session, known: Child) -> None:
-        async with self._one.alone(known.id):
-            child = self.registry.get(known.id)
-            if self.registry.kept(known.id) is not None:
-                child = await self._loaded(known.id)
-            elif child is None:
-                try:
-                    child = await self._read(known.id)
-                except SessionNotFound:
-                    self.spawner.lost(parent, known, "the agent was lost before it began")
-                    return
-                except LogError as error:
-                    self.spawner.lost(parent, known, f"the agent's log cannot be read: {error}")
-                    return
-            last = child.log.last_end
-            if last is not None:
-                await child.log.flush()
-                self.spawner.report_end(child.id, opened_of(child), last, notify=False)
 
     # -- going -------------------------------------------------------------------------------------------------------
 

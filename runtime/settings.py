@@ -10,12 +10,13 @@ import attrs
 
 from callboard.actors.abort import ABORT_WINDOW_S
 from callboard.actors.facts import ApprovalPolicy, Execution
-from callboard.actors.tool import Exposure
+from callboard.actors.tool import NAME_PATTERN, Exposure
 from callboard.plugins.code import CPU_SECONDS_MAX, FILE_BYTES_MAX, MEMORY_BYTES_MAX, PRINT_BYTES_MAX, SECONDS_MAX
 from callboard.plugins.goals import ROUNDS_MAX, ROUNDS_USUAL_MAX
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 IDLE_EVICT_S_MIN = 0.01
+ROLE_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 def _at_least(low: float) -> Any:
@@ -121,12 +122,37 @@ class StoreConfig:
     durability: Literal["full", "normal"] = "full"
 
 
+def _role_tools(instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...] | None) -> None:
+    for name in value or ():
+        if not NAME_PATTERN.fullmatch(name):
+            raise ValueError(f"tools must be names of tools, got {name!r:.80}")
+
+
+@attrs.frozen(kw_only=True)
+class RoleConfig:
+    """[agents.roles.NAME]: what an agent of this role is told, which model it has, and which of its parent's tools.
+
+    Its instructions follow those of its parent; without `tools` it has all that its parent has.
+    """
+
+    instructions: str | None = attrs.field(default=None, validator=_says_something)
+    model: str | None = attrs.field(default=None, validator=_says_something)
+    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_role_tools)
+
+
+def _role_names(instance: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, Any]) -> None:
+    for name in value:
+        if not ROLE_NAME.fullmatch(name):
+            raise ValueError(f"a role is named with 1 to 64 of a-z, 0-9, _ and -, got {name!r:.80}")
+
+
 @attrs.frozen(kw_only=True)
 class Agents:
-    """[agents]: limits of a tree of agents, what an interrupt says in their history, and which model reviews.
+    """[agents]: limits of a tree of agents, what an interrupt says in their history, which model reviews, the roles.
 
     `tokens_max`, `cost_usd_max` and `seconds_max` are of a root session and all agents below it together, over their
-    whole life; the last tenth of each is the root's alone. Seconds are the lengths of all turns, added up.
+    whole life; the last tenth of each is the root's alone. Seconds are the lengths of all turns, added up. An interrupt
+    goes down the tree with `cascade`; agents that are started detached, or all with `detach`, work on.
     """
 
     depth_max: int = attrs.field(default=3, validator=_at_least(0))
@@ -141,6 +167,8 @@ class Agents:
     interrupt_message: bool = True
     marker_role: Literal["user", "developer"] = "user"
     review_model: str | None = None
+    detach: bool = False
+    roles: Mapping[str, RoleConfig] = attrs.field(default=NOTHING, validator=_role_names)
 
 
 @attrs.frozen(kw_only=True)
@@ -222,12 +250,13 @@ class AskConfig:
     """[plugins.ask]: whether the model may ask outside Plan mode, and which calls need the user's approval.
 
     `policy` "off": none; "ask": every call that changes something; "never": such calls are refused without asking;
-    "rules": as the table `rules` says by tool, `*` for the others.
+    "rules": as the table `rules` says by tool, `*` for the others. With `children` subagents may ask too.
     """
 
     default_mode: bool = False
     policy: ApprovalPolicy = "off"
     rules: Mapping[str, Rule] = NOTHING
+    children: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -5,25 +5,29 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-from callboard.actors.books import CHILDREN, OPENED, QUEUE, TURN, Child
+from callboard.actors.books import OPENED, QUEUE, TURN
+from callboard.actors.children import CHILDREN, WORKING, Child
 from callboard.actors.errors import CallboardError, LogError, ToolError, UsageError
 from callboard.actors.eventlog import EventLog
-from callboard.actors.events import MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
-from callboard.actors.facts import ChildSpawned, ChildStatus
+from callboard.actors.events import Cause, MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
+from callboard.actors.facts import ChildClosed, ChildSpawned, ChildStatus
 from callboard.actors.messages import ChildDone, Interrupt, Stop, Submit
 from callboard.actors.phase import Phase
 from callboard.actors.receipts import clean_text
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
 from callboard.runtime.admission import TreeLimits
-from callboard.runtime.registry import Registry
+from callboard.runtime.birth import NO_ROLES, Roles, copied, opening_of, role_of
+from callboard.runtime.company import Company, log_in_memory, standing
+from callboard.runtime.lookup import Lookup
+from callboard.runtime.registry import Registry, opened_of
 from callboard.runtime.trees import Trees
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 RESERVED = frozenset({"root"})
 TASK_MAX_CHARS = 1_000_000
 ENDING = (Phase.STOPPING, Phase.STOPPED)
-WORKING = ("pending", "running")
+AT_REST = (Phase.IDLE, Phase.STOPPED)
 
 
 class Sessions(Protocol):
@@ -35,6 +39,14 @@ class Sessions(Protocol):
 
     async def exists(self, session_id: str) -> bool:
         """(Trio) Whether the id is taken, here or in the store."""
+        ...
+
+    async def open(self, session_id: str) -> object:
+        """The session of that id, read from the store unless it is live; `SessionNotFound` when there is none."""
+        ...
+
+    async def stop_session(self, session_id: str) -> None:
+        """Stop a session, those below it first; it goes on when nobody waits; harmless when it is not live."""
         ...
 
 
@@ -49,10 +61,12 @@ class Spawner:
         sessions: Sessions,
         check_model: Callable[[str], object],
         *,
+        roles: Roles = NO_ROLES,
         cascade: bool,
         wake: bool,
     ) -> None:
         """`check_model` raises a `UsageError` for the name of no model."""
+        self._roles, self._lookup = roles, Lookup(stage.store, stage.codec)
         self._stage, self._registry, self._sessions = stage, registry, sessions
         self._check_model = check_model
         self._cascade, self._wake = cascade, wake
@@ -76,7 +90,7 @@ class Spawner:
             raise ToolError(f"an agent {path} exists already: choose another task_name.")
         if taken or self._registry.get(child_id) is not None:
             raise ToolError(f"a session {child_id!r} exists already: choose another task_name.")
-        self._open_child(request, parent, opened, child_id, path)
+        self._open_child(request, parent, opening_of(request, opened, role_of(request, self._roles)), child_id)
         return child_id, path
 
     def _check(self, request: SpawnRequest) -> None:
@@ -92,28 +106,29 @@ class Spawner:
             raise ToolError(
                 f"the message for the agent has {len(request.task):,} characters: at most {TASK_MAX_CHARS:,}."
             )
-        if request.model is not None:
+        model = request.model or role_of(request, self._roles).model
+        if model is not None:
             try:
-                self._check_model(request.model)
+                self._check_model(model)
             except UsageError as error:
                 raise ToolError(clean_text(str(error))) from None
 
-    def _open_child(
-        self, request: SpawnRequest, parent: Session, opened: SessionOpened, child_id: str, path: str
-    ) -> None:
-        model, task = request.model or opened.model, clean_text(request.task)
-        system = opened.system if request.system is None else request.system
-        withheld = tuple(dict.fromkeys((*opened.withheld, *request.withheld)))
-        opening = SessionOpened(
-            parent.id, opened.root, opened.depth + 1, path, opened.policy, system, model, request.name, withheld
-        )
-        self._reserve(child_id, parent, opening, ChildSpawned(child_id, path, task, request.mail))
+    def _open_child(self, request: SpawnRequest, parent: Session, opening: SessionOpened, child_id: str) -> None:
+        """In one piece: the child on its parent's log, its own log with what is copied for it, its task."""
+        task, turn = clean_text(request.task), parent.log[TURN].number if request.call else 0
+        call, detached, role = request.call, request.detached, request.role or ""
+        spawned = ChildSpawned(child_id, opening.path, task, request.mail, call, turn, detached, role)
+        copies = copied(request, parent.log)
+        self._reserve(child_id, parent, opening, spawned)
         child = Session(self._stage, child_id, opening)
         try:
+            if copies:
+                child.begin()
+                child.log.append(*copies)
             self._sessions.supervise(child)
             self.adopt(child, opening, notify=request.notify)
-            taken = partial(self._task_taken, child, opening)
-            child.tell(Submit(task, id=f"task:{child_id}", source=f"agent:{opened.path}", reply=taken))
+            taken, sender = partial(self._task_taken, child, opening), opening.path.rpartition("/")[0]
+            child.tell(Submit(task, id=f"task:{child_id}", source=f"agent:{sender}", reply=taken))
         except CallboardError as error:
             self.trees.settle(child_id, opening)
             self._fail(opening, child_id, 1, f"the agent did not start: {error}")
@@ -169,12 +184,52 @@ class Spawner:
         """The log of this child cannot be read: nobody will ever know more."""
         self._tell(parent, ChildDone(known.id, known.path, "failed", why, known.turn + 1, wake=False))
 
+    def stopped(self, parent: Session, known: Child) -> None:
+        """This child was closed while it worked, and the program ended before its end was told."""
+        self._tell(parent, ChildDone(known.id, known.path, "stopped", "", known.turn + 1, wake=False))
+
     def interrupt_children(self, parent: Session) -> None:
-        """A parent is being aborted: its running children are too, each with a window of its own."""
-        if not self._cascade:
-            return
-        for child in self.live_children(parent):
-            child.tell(Interrupt(cause="parent"))
+        """A parent is being aborted: its children are too, each with a window of its own, those below one that rests.
+
+        All but the detached ones; without `cascade` only the one that the turn itself waits for.
+        """
+        turn = parent.log[TURN].number
+        for known in parent.log[CHILDREN]:
+            awaited = known.call != "" and known.called == turn
+            child = self._registry.get(known.id)
+            if child is not None and (awaited or (self._cascade and not known.detached)):
+                self._interrupt_one(child, "parent", None)
+
+    def _interrupt_one(self, child: Session, cause: Cause, turn: int | None) -> None:
+        if child.phase in AT_REST:  # those below one that works hear of it from that one
+            self.interrupt_children(child)
+        child.tell(Interrupt(turn, cause))
+
+    def interrupt(self, viewer: Session, child: Session, turn: int | None) -> None:
+        """(an agent) Interrupt another one; who waits for that without having asked for the interrupt goes on by it."""
+        self._interrupt_one(child, "parent" if opened_of(child).parent == viewer.id else "interrupted", turn)
+
+    def working(self, session_id: str) -> int:
+        """How many of the agents that a session started are working."""
+        log = log_in_memory(self._registry, session_id)
+        return 0 if log is None else sum(standing(self._registry, child) in WORKING for child in log[CHILDREN])
+
+    def seen_by(self, session_id: str) -> Company:
+        """The agents of its tree, for a session."""
+        viewer = self._registry.actor(session_id)
+        return Company(self._registry, viewer, partial(self._lookup.log, self._stage), self.interrupt, self.close)
+
+    async def close(self, session_id: str) -> None:
+        """(Trio) End an agent and all below it for good; that it is closed is durable before anything ends."""
+        parent_id = session_id.rpartition(".")[0]
+        if parent_id not in self._registry:
+            await self._sessions.open(parent_id)
+        parent = await self._registry.loaded(parent_id)
+        known = next((child for child in parent.log[CHILDREN] if child.id == session_id), None)
+        if known is not None and not known.closed:
+            parent.log.append(ChildClosed(session_id))
+            await parent.log.flush()
+        await self._sessions.stop_session(session_id)
 
     def dismiss(self, session_id: str) -> None:
         """End an agent for good, with cause `parent` if it works; harmless when it has ended."""

@@ -6,7 +6,8 @@ from functools import partial
 
 import attrs
 
-from callboard.actors.books import CHILDREN, OPENED
+from callboard.actors.books import OPENED
+from callboard.actors.children import CHILDREN
 from callboard.actors.errors import SessionClosed
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import SessionOpened, StartKind, Usage

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from callboard.actors.books import CHILDREN
+from callboard.actors.children import CHILDREN
 from callboard.actors.envelope import Envelope
 from callboard.actors.errors import CallboardError, SessionClosed
 from callboard.actors.facts import ChildSpawned, PlanHandedOver

@@ -50,6 +50,10 @@ QUIET_TOOLS = frozenset(  # what they wrote is shown, so a completed call says n
 SHORT_TOOLS = QUIET_TOOLS | {
     "spawn_agent",
     "list_agents",
+    "send_message",
+    "followup_task",
+    "interrupt_agent",
+    "report",
     "shell_output",
     "schedule_list",
     "get_goal",

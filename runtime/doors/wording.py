@@ -44,8 +44,8 @@ def call_text(name: str, arguments: Any) -> str:
                 return one_line(
                     f"{name} {next((text for text in said if isinstance(text, str) and text), '')}".rstrip()
                 )
-            case "spawn_agent":
-                return one_line(f"{name} {arguments.get('task_name', '')}")
+            case "spawn_agent" | "send_message" | "followup_task":
+                return one_line(f"{name} {arguments.get('task_name', arguments.get('target', ''))}")
             case "wait_agent":
                 targets = arguments.get("targets")
                 return one_line(f"{name} {', '.join(map(str, targets)) if isinstance(targets, list) else ''}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.actors.books import CHILDREN
+from callboard.actors.children import CHILDREN
 from callboard.actors.errors import ToolError, UsageError
 from callboard.actors.events import Call, Usage
 from callboard.actors.model import Prompt, Reply, Say

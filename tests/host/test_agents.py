@@ -237,18 +237,25 @@ async def test_wait_agent():
         quick = {"path": "/root/quick", "status": "completed", "text": "quick one done"}
         slow = {"path": "/root/slow", "status": "running"}
         done = {"message": "Wait completed.", "timed_out": False, "agents": [quick]}
-        assert [[], {**done, "agents": []}] == [json.loads(text) for text in play.read[:2]]
+        assert [{"agents": []}, {**done, "agents": []}] == [json.loads(text) for text in play.read[:2]]
         assert [done, done] == [json.loads(text) for text in play.read[4:6]]
         assert {"message": "Wait timed out.", "timed_out": True, "agents": [slow]} == json.loads(play.read[6])
         for text, words in zip(
             play.read[7:13],
-            ["got 999", "got 3600001", "got -1", "targets is empty", "no agent 'nobody'", "no agent '/root'"],
+            [
+                "got 999",
+                "got 3600001",
+                "got -1",
+                "targets is empty",
+                '/root/nobody","status":"not_found',
+                "/root is not",
+            ],
             strict=True,
         ):
             assert words in text
         assert "101 agents" in play.read[13]
         assert [("/root/quick", "completed", "work"), ("/root/slow", "running", "work")] == [
-            (one["path"], one["status"], one["task"]) for one in json.loads(play.read[14])
+            (one["path"], one["status"], one["task"]) for one in json.loads(play.read[14])["agents"]
         ]
 
 

@@ -21,7 +21,8 @@ from callboard.actors import (
     UsageError,
     tool,
 )
-from callboard.actors.books import CHILDREN, QUEUE, TURN
+from callboard.actors.books import QUEUE, TURN
+from callboard.actors.children import CHILDREN
 from callboard.actors.memory import MemoryStore
 from callboard.actors.store import FORKING, Header
 from callboard.actors.testing import ScriptedModel

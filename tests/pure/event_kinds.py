@@ -46,6 +46,8 @@ TAGS = {
     "reminder_deleted",
     "reminder_fired",
     "goal_changed",
+    "child_released",
+    "child_closed",
 }
 
 REQUIRED = {
@@ -94,4 +96,6 @@ REQUIRED = {
     "ReminderDeleted": ["id"],
     "ReminderFired": ["id", "at_ms", "next_ms"],
     "GoalChanged": ["operation", "goal"],
+    "ChildReleased": ["child"],
+    "ChildClosed": ["child"],
 }

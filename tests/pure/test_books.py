@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 
-from callboard.actors.books import BUILT_IN, CHILDREN, FILLED, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE, Child, Turn
+from callboard.actors.books import BUILT_IN, FILLED, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE, Turn
 from callboard.actors.calls import NO_CALLS, Calls, OpenCall
+from callboard.actors.children import CHILDREN, Child
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import (

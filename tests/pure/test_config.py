@@ -1,7 +1,9 @@
 """The configuration: every mistake at once, each with its place, whatever the file is."""
 
 import tomllib
-from typing import Any, get_args
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, get_args, get_origin
 
 import attrs
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from callboard.actors.errors import ConfigError, UsageError
 from callboard.actors.tool import Exposure
 from callboard.runtime.config import TEXT_MAX_BYTES, RuntimeConfig, config_of, load_config
-from callboard.runtime.settings import PriceConfig, ToolConfig
+from callboard.runtime.settings import PriceConfig, RoleConfig, ToolConfig
 
 EVERYTHING_WRONG = """
 zzz = 1
@@ -119,7 +121,11 @@ def test_every_mistake_at_once():
     assert sorted(MISTAKES) == sorted(found)
 
 
-NAMED: dict[str, type] = {"tools": ToolConfig, "prices": PriceConfig}  # tables of tables, by names of anything
+NAMED: dict[str, type] = {
+    "tools": ToolConfig,
+    "prices": PriceConfig,
+    "roles": RoleConfig,
+}  # tables of tables, by names of anything
 
 
 def leaves(kind: type, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -128,7 +134,7 @@ def leaves(kind: type, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     for field in attrs.fields(kind):
         inner: Any = field.type
         here = (*path, field.name)
-        named = NAMED.get(field.name)
+        named = NAMED.get(field.name) if get_origin(inner) is Mapping else None
         if field.name == "hooks":  # what a hook needs is in test_config_hooks.py
             continue
         if named is not None:
@@ -175,12 +181,13 @@ def test_rules_are_one_word_for_each_tool(rules, mistake):
 @pytest.mark.parametrize("path", leaves(RuntimeConfig), ids=".".join)
 def test_default_at_every_setting(path):
     """Each setting takes its own default."""
-    named = path[0] in NAMED
-    default: Any = NAMED[path[0]]() if named else RuntimeConfig()
-    for name in path[2:] if named else path:
-        default = getattr(default, name)
+    default: Any = RuntimeConfig()
+    for above, name in pairwise(("", *path)):
+        default = NAMED[above]() if name == "t" else getattr(default, name)
     config = config_of({} if default is None else nested(path, default))
-    assert config == (config_of({path[0]: {"t": {}}}) if named and default is not None else RuntimeConfig())
+    assert config == (
+        config_of(nested(path[: path.index("t") + 1], {})) if "t" in path and default is not None else RuntimeConfig()
+    )
 
 
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(RuntimeConfig)])

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from callboard.actors.asked import ANSWERS, APPROVALS, PERMISSIONS, QUESTIONS, Permissions
-from callboard.actors.books import CHILDREN, FILLED, FOUND, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE
+from callboard.actors.books import FILLED, FOUND, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE
+from callboard.actors.children import CHILDREN
 from callboard.actors.events import (
     Event,
     MessageQueued,

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from callboard.actors.asked import APPROVALS, PERMISSIONS, QUESTIONS
-from callboard.actors.books import BUILT_IN, CHILDREN, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE
+from callboard.actors.books import BUILT_IN, HISTORY, OPENED, PARKED, QUEUE, TURN, USAGE
+from callboard.actors.children import CHILDREN
 from callboard.actors.codec import Codec
 from callboard.actors.envelope import CORE_EVENTS, Envelope, Unknown
 from callboard.actors.eventlog import EventLog
@@ -30,6 +31,7 @@ from callboard.plugins.todo import TODOS
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 DIGESTS = {
+    "agents-1.jsonl": "28b6a1de16b23f4da82d69a074dc37796e6fac4be28e28442eeb683ba5f1effc",
     "cells-1.jsonl": "30ab8e4fe45f80970882745693a28339b3f1534bc90b13120e3854f408af41ed",
     "compacted-1.jsonl": "48e1de4b886b3e83548f61b990031a297d9fa69907c77d43fef76032ed9f5f88",
     "compacted-1.state.json": "0eeea719e38b86e80a124a5d13f9711e8c5efc416b35babc6b55ceb6666ea5fa",

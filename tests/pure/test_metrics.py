@@ -175,6 +175,7 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     facts.ApprovalPolicySet("ask"),
     facts.TodosWritten(()),
     facts.ChildSpawned("c", "/root/c", "task"),  # counted when it ends
+    *(facts.ChildReleased("c"), facts.ChildClosed("c")),
     facts.ReviewEnded(1, "c", "completed"),  # its turn and its agent are counted
 )
 NOTICES_COUNTED: tuple[tuple[notices.Notice, dict[str, float]], ...] = (

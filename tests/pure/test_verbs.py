@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors import verbs
-from callboard.actors.books import BUILT_IN, CHILDREN, PARKED, QUEUE, TURN
+from callboard.actors.books import BUILT_IN, PARKED, QUEUE, TURN
 from callboard.actors.checks import ID_MAX_CHARS, check_schema, check_submit
+from callboard.actors.children import CHILDREN, news_of
 from callboard.actors.codec import Codec
 from callboard.actors.errors import UsageError
 from callboard.actors.eventlog import EventLog
@@ -227,7 +228,7 @@ def test_the_end_of_a_child_is_told_once():
 
 NEWS = (
     ("completed", "done", "Agent /root/a finished.\ndone"),
-    ("completed", "", "Agent /root/a finished."),
+    ("completed", "", "Agent /root/a finished. It gave no answer: ask it again, or do that part yourself."),
     ("failed", "no", "Agent /root/a failed.\nno"),
     ("interrupted", "", "Agent /root/a was interrupted."),
     ("stopped", "", "Agent /root/a ended."),
@@ -237,7 +238,7 @@ NEWS = (
 @pytest.mark.parametrize(("status", "text", "news"), NEWS)
 def test_news_of_a_child(status, text, news):
     """The mail says which agent ended, how, and with what words."""
-    assert news == verbs.child_news(ChildDone("k", "/root/a", status, text, 1), text)
+    assert news == news_of("/root/a", status, text)
 
 
 def test_the_last_words_of_a_child_are_bounded():

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import trio
 
-from callboard.actors.books import CHILDREN, HISTORY, PARKED, QUEUE, TURN
+from callboard.actors.books import HISTORY, PARKED, QUEUE, TURN
+from callboard.actors.children import CHILDREN
 from callboard.actors.errors import MailboxFull, SessionClosed
 from callboard.actors.events import Call, MessageQueued, MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
 from callboard.actors.facts import ChildEnded, ChildSpawned

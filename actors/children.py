@@ -1,0 +1,120 @@
+"""What a log says of the agents its session started, and how such an agent stands: one fold, one decision."""
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from callboard.actors.events import SessionForked, Value
+from callboard.actors.facts import ChildClosed, ChildEnded, ChildReleased, ChildSpawned, ChildStatus
+from callboard.actors.fold import Projection, table
+
+SILENT = "It gave no answer: ask it again, or do that part yourself."
+
+Status: TypeAlias = Literal[
+    "pending", "running", "waiting", "idle", "interrupted", "completed", "failed", "stopped", "not_found"
+]
+
+WORKING: frozenset[str] = frozenset({"pending", "running", "waiting"})
+"""Of an agent that has more to say by itself."""
+
+UNSETTLED: frozenset[str] = frozenset({"pending", "running"})
+"""On a parent's log: no turn of the agent has ended."""
+
+
+class Child(Value, frozen=True, omit_defaults=False):
+    """A subagent as its parent knows it; `text` is its last message or its error.
+
+    `call` is the call of turn `called` that waits for its first turn; empty once nobody does. A `detached` one outlives
+    an interrupt of its parent, a `closed` one was ended for good.
+    """
+
+    id: str
+    path: str
+    task: str
+    status: ChildStatus = "running"
+    text: str = ""
+    turn: int = 0
+    mail: bool = True
+    call: str = ""
+    called: int = 0
+    detached: bool = False
+    closed: bool = False
+    role: str = ""
+
+
+Children: TypeAlias = tuple[Child, ...]
+
+
+def _spawned(state: Children, event: ChildSpawned) -> Children:
+    child = Child(
+        event.child,
+        event.path,
+        event.task,
+        mail=event.mail,
+        call=event.call,
+        called=event.turn,
+        detached=event.detached,
+        role=event.role,
+    )
+    return (*state, child)
+
+
+def _changed(state: Children, id_: str, **news: Any) -> Children:
+    return tuple(replace(child, **news) if child.id == id_ else child for child in state)
+
+
+def _ended(state: Children, event: ChildEnded) -> Children:
+    """The first end that was told of a turn stands: nothing that is said of the same turn later takes its place."""
+    if not any(child.id == event.child and event.turn > child.turn for child in state):
+        return state
+    return _changed(state, event.child, status=event.status, text=event.text, turn=event.turn, call="")
+
+
+def _released(state: Children, event: ChildReleased) -> Children:
+    return _changed(state, event.child, call="")
+
+
+def _closed(state: Children, event: ChildClosed) -> Children:
+    return _changed(state, event.child, closed=True)
+
+
+CHILDREN: Projection[Children] = table(
+    "children",
+    (),
+    {
+        ChildSpawned: _spawned,
+        ChildEnded: _ended,
+        ChildReleased: _released,
+        ChildClosed: _closed,
+        SessionForked: lambda _, event: (),
+    },
+)
+
+
+def news_of(path: str, status: str, text: str) -> str:
+    """How the end of a subagent's turn reads, as mail and as the answer of a call that waited for it."""
+    words = {"completed": "finished", "failed": "failed", "interrupted": "was interrupted"}
+    head = f"Agent {path} {words.get(status, 'ended')}."
+    if not text and status == "completed":
+        return f"{head} {SILENT}"
+    return f"{head}\n{text}" if text else head
+
+
+def status_of(known: Child, *, live: bool, turn: int, works: bool, asks: bool, queued: bool, below: bool) -> Status:
+    """How an agent stands, from what its parent `known`s and from its own log while that is `live` in memory.
+
+    `turn` is the number of its newest turn, which `works` until its end is durable, `asks` while it waits for the user;
+    `queued`: input waits that starts a turn; `below`: agents of its own work. An end that its parent has not heard of
+    is not one yet, and one that it has heard of stays what it was.
+    """
+    if known.status in UNSETTLED and known.closed and not live:
+        return "stopped"
+    if not live:
+        return known.status
+    if works:
+        return "waiting" if asks else "running"
+    if turn > known.turn:
+        return "running"
+    if queued or known.turn == 0:
+        return "pending"
+    return "waiting" if below else known.status

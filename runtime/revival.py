@@ -1,0 +1,65 @@
+"""Revival: what a session that comes from the store hears of its agents: each end that it has not recorded."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+from callboard.actors.children import CHILDREN, UNSETTLED, Child
+from callboard.actors.errors import LogError
+from callboard.actors.session import Session
+from callboard.runtime.lookup import Lookup
+from callboard.runtime.registry import Registry, opened_of
+from callboard.runtime.spawn import Spawner
+
+
+class Revival:
+    """Opens the agents of a session whose ends it has not heard; those it has heard of stay where they are."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        lookup: Lookup,
+        spawner: Spawner,
+        alone: Callable[[str], AbstractAsyncContextManager[None]],
+        read: Callable[[str], Awaitable[Session]],
+    ) -> None:
+        """`alone(id)` keeps others from the id meanwhile, `read(id)` opens a session of the store."""
+        self._registry, self._lookup, self._spawner = registry, lookup, spawner
+        self._alone, self._read = alone, read
+
+    async def of_children(self, parent: Session) -> None:
+        """(Trio) Let a session know what became of its agents; one that was closed is not opened for that."""
+        for known in parent.log[CHILDREN]:
+            if known.closed:
+                if known.status in UNSETTLED:
+                    self._spawner.stopped(parent, known)
+            elif known.status in UNSETTLED or await self._lookup.newest_turn(known.id) > known.turn:
+                await self._revive(parent, known)
+
+    async def _revive(self, parent: Session, known: Child) -> None:
+        async with self._alone(known.id):
+            try:
+                child = await self._child(known.id)
+            except LogError as error:
+                self._spawner.lost(parent, known, f"the agent's log cannot be read: {error}")
+                return
+            if child is None:
+                self._spawner.lost(parent, known, "the agent was lost before it began")
+                return
+            last = child.log.last_end
+            if last is None:
+                return
+            await child.log.flush()
+            for turn in range(known.turn + 1, last.turn):
+                ended = await self._lookup.find_ended(known.id, turn)
+                if ended is not None:
+                    self._spawner.report_end(child.id, opened_of(child), ended, notify=False)
+            self._spawner.report_end(child.id, opened_of(child), last, notify=False)
+
+    async def _child(self, session_id: str) -> Session | None:
+        """The agent in memory, brought there if need be; None when no store knows it."""
+        child = self._registry.get(session_id)
+        if self._registry.kept(session_id) is not None:
+            return await self._registry.loaded(session_id)
+        if child is not None:
+            return child
+        return None if await self._lookup.header(session_id) is None else await self._read(session_id)
