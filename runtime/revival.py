@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 from callboard.actors.children import CHILDREN, UNSETTLED, Child
 from callboard.actors.errors import LogError
+from callboard.actors.eventlog import LOGGER
 from callboard.actors.session import Session
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.registry import Registry, opened_of
@@ -32,8 +33,16 @@ class Revival:
             if known.closed:
                 if known.status in UNSETTLED:
                     self._spawner.stopped(parent, known)
-            elif known.status in UNSETTLED or await self._lookup.newest_turn(known.id) > known.turn:
+            elif known.status in UNSETTLED or await self._has_news(known):
                 await self._revive(parent, known)
+
+    async def _has_news(self, known: Child) -> bool:
+        """Whether it has had another turn since; a log that cannot be read says nothing about that."""
+        try:
+            return await self._lookup.newest_turn(known.id) > known.turn
+        except LogError as error:
+            LOGGER.warning("session %s: it is not known whether it has had another turn: %s", known.id, error)
+            return False
 
     async def _revive(self, parent: Session, known: Child) -> None:
         async with self._alone(known.id):

@@ -25,13 +25,21 @@ from callboard.actors import (
     User,
     tool,
 )
+from callboard.actors.phase import Phase
 from callboard.actors.testing import ScriptedModel
 from callboard.plugins import DEFAULT
 from callboard.runtime import RuntimeConfig, open_runtime
+from callboard.runtime.app import Runtime
 from callboard.runtime.settings import Agents, RoleConfig
 
 from .hosted import until
 from .parents import Parent, lasting, of, spawn, wait
+
+
+def runs(rt: Runtime, session: str) -> bool:
+    """Whether a turn of this session runs."""
+    actor = rt._sessions.registry.get(session)
+    return actor is not None and actor.phase is Phase.RUNNING
 
 
 def start(name="a", **arguments):
@@ -104,7 +112,7 @@ async def test_steer_ends_a_foreground_wait():
         s = await rt.create("p")
         running = asyncio.create_task(s.run("go"))
         await until(lambda: of(ChildSpawned, rt, "p"))
-        await until(lambda: rt._sessions.registry.get("p.a").phase.value == "running")
+        await until(lambda: runs(rt, "p.a"))
         await s.steer("look here")
         ended = await asyncio.wait_for(running, 3)
         assert ("steered", 1) == (ended.last_message, ended.live_children)
@@ -136,7 +144,7 @@ async def test_interrupt_of_the_parent(asked, config, expected):
         s = await rt.create("p")
         running = asyncio.create_task(s.run("go"))
         await until(lambda: rt._sessions.registry.get("p.a") is not None)
-        await until(lambda: rt._sessions.registry.get("p.a").phase.value == "running")
+        await until(lambda: runs(rt, "p.a"))
         await asyncio.sleep(0.02)
         await s.interrupt()
         assert "aborted" == (await running).reason
@@ -164,7 +172,7 @@ async def test_interrupt_reaches_those_below_an_agent_that_rests():
         s = await rt.create("p")
         running = asyncio.create_task(s.run("go"))
         await until(lambda: of(ChildEnded, rt, "p"))
-        await until(lambda: rt._sessions.registry.get("p.a.x").phase.value == "running")
+        await until(lambda: runs(rt, "p.a.x"))
         await s.interrupt()
         assert "aborted" == (await running).reason
         ended = await (await rt.open("p.a.x")).wait(1)
@@ -198,7 +206,7 @@ async def test_end_outlives_a_restart_of_the_parent(tmp_path, background):
     s = await rt.create("p")
     running = asyncio.create_task(s.run("go"))
     await until(lambda: rt._sessions.registry.get("p.a") is not None)
-    await until(lambda: rt._sessions.registry.get("p.a").phase.value == "running")
+    await until(lambda: runs(rt, "p.a"))
     if not background:
         await s.interrupt()
     await running
