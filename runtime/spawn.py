@@ -70,7 +70,7 @@ class Spawner:
         self._stage, self._registry, self._sessions = stage, registry, sessions
         self._check_model = check_model
         self._cascade, self._wake = cascade, wake
-        self.trees = Trees(stage, limits, registry)
+        self.trees = stage.trees = Trees(stage, limits, registry)  # where each turn asks
         self._quiet: set[str] = set()  # children whose ends wake nobody
         self.closing: set[str] = set()  # sessions that are being stopped: they start nobody
 
