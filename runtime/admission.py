@@ -4,10 +4,13 @@ A tree is a root session and all agents below it. Agents below the root hold a s
 it has ended. What a tree may use (tokens, US dollars, busy seconds) is of the root and its agents together, and the
 last tenth of it is the root's alone: what its agents have used up leaves it enough to say what came of it.
 
-Tokens and dollars are looked at before each request, after each answer and at each spawn; a request that is under way
+Tokens and dollars are looked at before each request, after each answer and at each spawn. A request that is under way
 is not cut, so the books may end one answer of each working agent beyond a limit. What an agent asks for is refused
 without a slot; what wakes it otherwise (the end of an agent of its own, a reminder) waits for one; what the user says
 to an agent begins in any case, and is counted.
+
+Busy seconds are the lengths of all turns in the tree, from start to end, added up: two agents that work side by side
+count twice, and a turn that waits for an agent or for a person works too.
 """
 
 from collections.abc import Mapping
