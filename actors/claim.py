@@ -58,6 +58,20 @@ def starters(queue: Queue, start: StartKind) -> Queue:
     return next(((message,) for message in queue if owner_of(message) == start), ())
 
 
+def room_for(queue: Queue, waiting: int, *, quiet: bool, mail: bool, most: int, plan_mode: bool) -> bool:
+    """Whether new input finds room beside what is queued and what waits in the mailbox; `quiet` input starts nothing.
+
+    The last place is for what starts something, or nobody could empty the queue. It is there also when more than `most`
+    are queued and none of it would start a turn, because the ends of agents are queued always; but not for mail in Plan
+    mode, which starts nothing either.
+    """
+    if most - len(queue) - waiting > quiet:
+        return True
+    if quiet or waiting or (mail and plan_mode):
+        return False
+    return next_start(queue, parked=False, plan_mode=plan_mode) is None and next_task(queue, parked=False) is None
+
+
 def first_claim(queue: Queue, start: StartKind) -> Queue:
     """What the first step of a turn takes: all joining input, and what started it, in queue order.
 

@@ -57,7 +57,7 @@ from callboard.actors.phase import Do, Phase, on
 from callboard.actors.seen import SEEN
 from callboard.actors.slot import Slot
 from callboard.actors.stage import Stage
-from callboard.actors.starts import begin, can_do, has_room, next_up
+from callboard.actors.starts import begin, can_do, has_room, next_up, takes
 from callboard.actors.told import finish
 from callboard.actors.usershell import UserShells
 from callboard.actors.view import Scene
@@ -129,12 +129,9 @@ class Session:
                 turn_away(letter, SessionClosed(""))
                 return
             raise SessionClosed(f"session {self.id!r} has ended: open it again to go on.")
-        if isinstance(letter, Input) and self._room() <= letter.quiet:
+        if isinstance(letter, Input) and not takes(self.log, letter, len(self.mailbox), self.stage.limits.mailbox_max):
             raise MailboxFull(f"session {self.id!r} has {len(self.log[QUEUE])} messages queued; try again later.")
         self.mailbox.put(letter, urgent=isinstance(letter, URGENT))
-
-    def _room(self) -> int:
-        return self.stage.limits.mailbox_max - len(self.log[QUEUE]) - len(self.mailbox)
 
     # -- its life ------------------------------------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from callboard.actors.abort import AbortWindow
 from callboard.actors.books import PARKED, QUEUE, TURN
-from callboard.actors.claim import first_claim, next_start, next_task, starters
+from callboard.actors.claim import first_claim, next_start, next_task, room_for, starters
 from callboard.actors.compact import Compacting
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, Message, MessagesClaimed, ShellStarted, StartKind, TaskName, TurnStarted
+from callboard.actors.messages import Input, Mail
 from callboard.actors.mode import MODE
 from callboard.actors.review import Reviewing
 from callboard.actors.stage import Stage
@@ -87,3 +88,9 @@ def begin(
         log.append(*began)
     scene.window = AbortWindow(stage.timers, stage.limits.abort_window_s, on_abort)
     return kind(scene, start.kind, look, message), ids
+
+
+def takes(log: EventLog, letter: Input, waiting: int, most: int) -> bool:
+    """Whether a session takes new input, with so many messages in its mailbox, of which at most `most` may wait."""
+    mail, planning = isinstance(letter, Mail), log[MODE].active
+    return room_for(log[QUEUE], waiting, quiet=letter.quiet, mail=mail, most=most, plan_mode=planning)

@@ -82,9 +82,8 @@ class Reading:
         if actor is not None:
             wake = self._wake
             actor.log.when_durable(lambda error: wake.set())
-            beyond = (
-                after >= actor.log.seq
-            )  # what `state()` is true for may not be durable yet, and is there all the same
+            if last is None:  # else its log is being read, and has no number yet
+                beyond = after >= actor.log.seq  # what `state()` is true for may not be durable, and is there as well
         if beyond:
             self._resync, self._cursor = Resync(self._until), self._until
 

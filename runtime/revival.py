@@ -21,9 +21,9 @@ class Revival:
         lookup: Lookup,
         spawner: Spawner,
         alone: Callable[[str], AbstractAsyncContextManager[None]],
-        read: Callable[[str], Awaitable[Session]],
+        read: Callable[[str, str], Awaitable[Session]],
     ) -> None:
-        """`alone(id)` keeps others from the id meanwhile, `read(id)` opens a session of the store."""
+        """`alone(id)` keeps others from the id meanwhile, `read(id, parent)` opens one of the store."""
         self._registry, self._lookup, self._spawner = registry, lookup, spawner
         self._alone, self._read = alone, read
 
@@ -47,7 +47,7 @@ class Revival:
     async def _revive(self, parent: Session, known: Child) -> None:
         async with self._alone(known.id):
             try:
-                child = await self._child(known.id)
+                child = await self._child(known.id, parent.id)
             except LogError as error:
                 self._spawner.lost(parent, known, f"the agent's log cannot be read: {error}")
                 return
@@ -64,11 +64,11 @@ class Revival:
                     self._spawner.report_end(child.id, opened_of(child), ended, notify=False)
             self._spawner.report_end(child.id, opened_of(child), last, notify=False)
 
-    async def _child(self, session_id: str) -> Session | None:
+    async def _child(self, session_id: str, parent: str) -> Session | None:
         """The agent in memory, brought there if need be; None when no store knows it."""
         child = self._registry.get(session_id)
         if self._registry.kept(session_id) is not None:
             return await self._registry.loaded(session_id)
         if child is not None:
             return child
-        return None if await self._lookup.header(session_id) is None else await self._read(session_id)
+        return None if await self._lookup.header(session_id) is None else await self._read(session_id, parent)

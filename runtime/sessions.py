@@ -14,7 +14,7 @@ from callboard.actors.children import CHILDREN, UNSETTLED
 from callboard.actors.childspec import Exit, Intensity
 from callboard.actors.errors import CallboardError, LogError, SessionClosed, SessionNotFound, ToolError, UsageError
 from callboard.actors.events import SessionOpened
-from callboard.actors.messages import Stop, Wake
+from callboard.actors.messages import Wake
 from callboard.actors.notices import ChildRestarted
 from callboard.actors.opening import mend
 from callboard.actors.phase import Phase
@@ -160,14 +160,27 @@ class Sessions:
             return self._handle(session_id, opening)
 
     async def _from_store(self, session_id: str) -> SessionHandle:
+        parent = await self._open_above(session_id)
         async with self._one.alone(session_id):
             if self.registry.get(session_id) is None and not self.registry.is_passivated(session_id):
-                await self._read(session_id)
+                await self._read(session_id, parent)
             kept = self.registry.kept(session_id)
             opened = kept.opened(session_id) if kept is not None else opened_of(self.registry.actor(session_id))
             return self._handle(session_id, opened)
 
-    async def _read(self, session_id: str) -> Session:
+    async def _open_above(self, session_id: str) -> str | None:
+        """An agent lives below its parent, so that is opened first, or neither; its id, None without any."""
+        header = None if session_id in self.registry else await self.lookup.header(session_id)
+        if header is None or header.parent is None:
+            return None
+        try:
+            await self._from_store(header.parent)
+        except SessionNotFound as error:  # a crash lost it before it was durable
+            LOGGER.warning("session %s is opened without its parent: %s", session_id, error)
+            return None
+        return header.parent
+
+    async def _read(self, session_id: str, below: str | None = None) -> Session:
         """Read the log before a supervisor sees the actor: a damaged log is the caller's news, not a crash."""
         header = await self.lookup.header(session_id)
         if header is None:
@@ -177,6 +190,8 @@ class Sessions:
         await actor.load()
         close_unbegun(actor.log)
         await self.spawner.trees.recount(actor.log)
+        if below is not None and (below not in self.registry or below in self.spawner.closing):
+            raise SessionClosed(f"session {below!r} is ending: open it before you open its agents.")
         await self._start(actor)
         await self.revival.of_children(actor)
         return actor
@@ -265,18 +280,29 @@ class Sessions:
 
     async def _stop(self, session_id: str) -> None:
         async with self._one.alone(session_id):
-            levels = [[session_id] if session_id in self.registry else []]
-            while levels[-1]:
-                levels.append([child for one in levels[-1] for child in self._children(one)])
-            closing = {one for level in levels for one in level}
-            self.spawner.closing |= closing
-            try:
-                for level in reversed(levels):
-                    await self._end_all(actor for one in level if (actor := self.registry.get(one)) is not None)
-                    for one in level:
-                        self._forget_passivated(one)
-            finally:
-                self.spawner.closing -= closing
+            await self._end_levels(self._levels(session_id))
+
+    def stop_soon(self, session_id: str) -> None:
+        """(Trio) Stop a session, its children first, beside whatever comes next."""
+        ending = partial(self._end_levels, self._levels(session_id))
+        self._guest.spawn(ending, lambda outcome: None, name=f"stop of {session_id}")
+
+    def _levels(self, session_id: str) -> list[list[str]]:
+        """What is open of a session and all below it, level by level; none of it starts anybody from here on."""
+        levels = [[session_id] if session_id in self.registry else []]
+        while levels[-1]:
+            levels.append([child for one in levels[-1] for child in self._children(one)])
+        self.spawner.closing.update(one for level in levels for one in level)
+        return levels
+
+    async def _end_levels(self, levels: list[list[str]]) -> None:
+        try:
+            for level in reversed(levels):
+                await self._end_all(actor for one in level if (actor := self.registry.get(one)) is not None)
+                for one in level:
+                    self._forget_passivated(one)
+        finally:
+            self.spawner.closing.difference_update(one for level in levels for one in level)
 
     def _children(self, session_id: str) -> list[str]:
         """The children of a session that are open, in memory or not; the log is read only for one that has any."""
@@ -324,12 +350,12 @@ class Sessions:
 
     def _crashed(self, actor: Session, error: str) -> None:
         """Nobody will run this actor again: tell all who wait, its parent, and its children."""
-        children = list(self.spawner.live_children(actor))
+        children = [child.id for child in actor.log[CHILDREN] if child.id in self.registry]
         actor.close()
         if (opened := opened_of(actor)).parent is not None:
             self.spawner.crashed(actor, opened, error)
         for child in children:
-            child.tell(Stop())
+            self.stop_soon(child)
 
     def _forget(self, actor: Session) -> None:
         if self.registry.drop(actor):

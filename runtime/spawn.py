@@ -1,9 +1,12 @@
 """Subagents: the Spawner starts them, within the limits of their tree, and carries their ends to their parents."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
+
+import attrs
 
 from callboard.actors.books import OPENED, QUEUE, TURN
 from callboard.actors.children import CHILDREN, WORKING, Child
@@ -28,6 +31,8 @@ RESERVED = frozenset({"root"})
 TASK_MAX_CHARS = 1_000_000
 ENDING = (Phase.STOPPING, Phase.STOPPED)
 AT_REST = (Phase.IDLE, Phase.STOPPED)
+TELL_AGAIN_S = 1.0  # until a parent that could not take the end of a child is told of it again
+TELLS_MAX = 300
 
 
 class Sessions(Protocol):
@@ -43,6 +48,10 @@ class Sessions(Protocol):
 
     async def open(self, session_id: str) -> object:
         """The session of that id, read from the store unless it is live; `SessionNotFound` when there is none."""
+        ...
+
+    def stop_soon(self, session_id: str) -> None:
+        """(Trio) Stop a session, those below it first, beside whatever comes next."""
         ...
 
     async def stop_session(self, session_id: str) -> None:
@@ -72,6 +81,7 @@ class Spawner:
         self._cascade, self._wake = cascade, wake
         self.trees = stage.trees = Trees(stage, limits, registry)  # where each turn asks
         self._quiet: set[str] = set()  # children whose ends wake nobody
+        self._owed: dict[tuple[str, str], deque[ChildDone]] = {}  # ends on their way, by parent and child
         self.closing: set[str] = set()  # sessions that are being stopped: they start nobody
 
     # -- starting ----------------------------------------------------------------------------------------------------
@@ -235,14 +245,8 @@ class Spawner:
         """End an agent for good, with cause `parent` if it works; harmless when it has ended."""
         child = self._registry.get(session_id)
         if child is not None:
+            self._sessions.stop_soon(session_id)  # asked first, while its log still names those below it
             child.tell(Stop("parent"))
-
-    def live_children(self, parent: Session) -> Iterator[Session]:
-        """The children of a session that are live."""
-        for known in parent.log[CHILDREN]:
-            child = self._registry.get(known.id)
-            if child is not None:
-                yield child
 
     # -- telling a parent --------------------------------------------------------------------------------------------
 
@@ -258,8 +262,31 @@ class Spawner:
             self._tell(parent, ChildDone(child_id, opened.path, status, text, turn, wake and self._wake))
 
     def _tell(self, parent: Session, letter: ChildDone) -> None:
-        if parent.phase is not Phase.STOPPED:
-            parent.mailbox.put(letter, urgent=True)  # a full mailbox must not lose it: there is one for each turn
+        """One after the other for each child: an end that was refused once must not come behind a later one."""
+        owed = self._owed.setdefault((parent.id, letter.child), deque())
+        owed.append(letter)
+        if len(owed) == 1:
+            self._send(parent.id, owed, 0)
+
+    def _send(self, parent_id: str, owed: deque[ChildDone], tries: int) -> None:
+        """Put the first of them into the parent's mailbox; without a parent they are told when it is opened again."""
+        parent = self._registry.awake(parent_id)
+        if parent is None or parent.phase is Phase.STOPPED or tries > TELLS_MAX:
+            self._owed.pop((parent_id, owed[0].child), None)
+            return
+        letter = attrs.evolve(owed[0], reply=partial(self._told, parent_id, owed, tries))
+        parent.mailbox.put(letter, urgent=True)  # a full mailbox must not lose it: there is one for each turn
+
+    def _told(self, parent_id: str, owed: deque[ChildDone], tries: int, answer: Any) -> None:
+        """The parent has it on its disk; or its disk refused it or it crashed, then it is told again, for minutes."""
+        if isinstance(answer, Exception):
+            self._stage.timers.at(self._stage.now_s() + TELL_AGAIN_S, partial(self._send, parent_id, owed, tries + 1))
+            return
+        child = owed.popleft().child
+        if owed:
+            self._send(parent_id, owed, 0)
+        else:
+            self._owed.pop((parent_id, child), None)
 
 
 def close_unbegun(log: EventLog) -> None:

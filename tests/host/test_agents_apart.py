@@ -339,7 +339,7 @@ async def test_ends_of_later_turns_outlive_a_restart(tmp_path):
         a = await rt.open("p.a")
         for number in (2, 3, 4):
             assert f"turn {number}" == (await a.run("more")).last_message
-        assert ("p.a",) == tuple(one.id for one in rt.sessions())
+        assert ("p", "p.a") == tuple(one.id for one in rt.sessions())
     async with open_runtime(quiet(), model=ScriptedModel(play), store=url) as rt:
         s = await rt.open("p")
         await until(lambda: len(of(ChildEnded, rt, "p")) == 4)

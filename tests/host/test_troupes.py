@@ -140,9 +140,9 @@ async def test_a_root_gets_a_supervisor_with_its_first_agent_and_loses_it_with_t
         await until(lambda: lives - 4 == len(rt._ground.guest._live))
         assert {} == rt._sessions._troupes._below
         assert "p" == (await rt.open("p")).id
-        again = await rt.open("p.a.x")
-        assert {"agents of p": ["p.a.x"]} == supervisors(rt)
-        await again.stop()
+        await rt.open("p.a.x")
+        assert {"agents of p": ["p.a", "p.a.x"]} == supervisors(rt)
+        await (await rt.open("p.a")).stop()
         await until(lambda: {} == supervisors(rt))
 
 

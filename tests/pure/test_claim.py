@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.claim import Owner, first_claim, goes_on, later_claim, next_start, owner_of
+from callboard.actors.claim import Owner, first_claim, goes_on, later_claim, next_start, owner_of, room_for
 from callboard.actors.events import Message, StartKind
 
 USER, OLDER = Message("u", "x"), Message("v", "x")
@@ -112,3 +112,34 @@ def test_a_turn_that_starts_has_something_to_claim(queue, parked, plan_mode):
     """No start is without input for its first step, so no turn starts again and again over the same queue."""
     start = next_start(queue, parked=parked, plan_mode=plan_mode)
     assert start is None or first_claim(queue, start)
+
+
+NEWS = Message("n", "news", "agent:/root/a", wake=False)
+MAIL = Message("m", "mail", "agent:/root/a")
+SAID = Message("u", "said", "user")
+
+
+@pytest.mark.parametrize(
+    ("queue", "waiting", "quiet", "plan_mode", "room"),
+    [
+        ((), 0, False, False, True),
+        ((), 2, False, False, True),
+        ((), 2, True, False, False),  # the last place is for what starts something
+        ((), 3, False, False, False),
+        ((NEWS, NEWS), 0, True, False, False),
+        ((NEWS, NEWS), 0, False, False, True),
+        ((NEWS,) * 9, 0, False, False, True),  # or nobody could ever have them read
+        ((NEWS,) * 9, 1, False, False, False),
+        ((NEWS,) * 9, 0, True, False, False),
+        ((NEWS, NEWS, MAIL), 0, False, False, False),  # a turn starts that reads them all
+        ((NEWS, NEWS, MAIL), 0, False, True, True),  # none starts by that in Plan mode
+        ((NEWS, NEWS, SAID), 0, False, False, False),
+        ((NEWS, NEWS, SAID), 0, False, True, False),
+        ((NEWS, NEWS, Message("t", "", "user", task="compact")), 0, False, False, False),
+    ],
+)
+def test_room_for_input(queue, waiting, quiet, plan_mode, room):
+    """Input finds room up to the bound; beyond it only what starts a turn where nothing else would."""
+    assert room is room_for(queue, waiting, quiet=quiet, mail=False, most=3, plan_mode=plan_mode)
+    by_mail = room and not (plan_mode and len(queue) >= 3)  # mail starts nothing in Plan mode
+    assert by_mail is room_for(queue, waiting, quiet=quiet, mail=True, most=3, plan_mode=plan_mode)

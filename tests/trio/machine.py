@@ -286,9 +286,9 @@ async def machine() -> None:
     await Machine().run()
 
 
-def main() -> None:
+def main(scenario: Callable[[], Awaitable[None]], about: str | None) -> None:
     """Many runs, one after the other, from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     asked = parser.parse_args()
@@ -296,7 +296,7 @@ def main() -> None:
     failed = 0
     for seed in range(asked.first, asked.first + asked.runs):
         try:
-            seeded_run(machine, [seed])
+            seeded_run(scenario, [seed])
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -314,4 +314,4 @@ def _words(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(machine, __doc__)
