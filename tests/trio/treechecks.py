@@ -134,7 +134,8 @@ def check_slots(grove: Grove) -> None:
     for root, tree in grove.sessions.spawner.trees.open.items():
         assert not tree.books.slots, f"the tree of {root} has slots taken: {tree.books.slots}"
         assert not tree.waiting, f"{list(tree.waiting)} of the tree of {root} wait for a slot"
-        assert not (tree.turns or tree.books.turns), f"somebody of the tree of {root} works"
+        working = (*tree.turns, *tree.books.turns)
+        assert not working, f"{working} of the tree of {root} work"
         gone = {id_ for id_ in tree.members if id_ not in registry}
         assert not gone, f"the tree of {root} counts {gone}, who are not open"
 
