@@ -292,9 +292,11 @@ class Supervisor:
             child.running = self._guest.spawn(partial(trio.sleep, after_s), child.ended, name=f"{child.spec.id} waits")
 
     def backed_off(self, child: Child) -> None:
-        """(a child's books) The wait before its restart is over."""
+        """(a child's books) The wait before its restart is over; or it never runs again, and who waits hears that."""
         if child.asked or self._phase != "up" or self._guest.ending:
             self._forget(child)
+            if self._on_notice is not None:
+                self._on_notice(ChildRestarted(child.spec.id, Decision.FORGET.value))
         else:
             self._start(child)
 
