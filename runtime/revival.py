@@ -54,15 +54,26 @@ class Revival:
             if child is None:
                 self._spawner.lost(parent, known, "the agent was lost before it began")
                 return
-            last = child.log.last_end
-            if last is None:
-                return
-            await child.log.flush()
-            for turn in range(known.turn + 1, last.turn):
-                ended = await self._lookup.find_ended(known.id, turn)
-                if ended is not None:
-                    self._spawner.report_end(child.id, opened_of(child), ended, notify=False)
-            self._spawner.report_end(child.id, opened_of(child), last, notify=False)
+            await self._tell(child, known)
+
+    async def of_agent(self, child: Session, parent: str) -> None:
+        """(Trio) Before an agent that was read starts: its parent hears what it missed, ahead of any turn to come."""
+        above = self._registry.get(parent)
+        known = () if above is None else above.log[CHILDREN]
+        for one in known:
+            if one.id == child.id:
+                await self._tell(child, one)
+
+    async def _tell(self, child: Session, known: Child) -> None:
+        last = child.log.last_end
+        if last is None or last.turn <= known.turn:
+            return
+        await child.log.flush()
+        for turn in range(known.turn + 1, last.turn):
+            ended = await self._lookup.find_ended(known.id, turn)
+            if ended is not None:
+                self._spawner.report_end(child.id, opened_of(child), ended, notify=False)
+        self._spawner.report_end(child.id, opened_of(child), last, notify=False)
 
     async def _child(self, session_id: str, parent: str) -> Session | None:
         """The agent in memory, brought there if need be; None when no store knows it."""

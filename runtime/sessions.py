@@ -190,6 +190,8 @@ class Sessions:
         await actor.load()
         close_unbegun(actor.log)
         await self.spawner.trees.recount(actor.log)
+        if below is not None:
+            await self.revival.of_agent(actor, below)
         if below is not None and (below not in self.registry or below in self.spawner.closing):
             raise SessionClosed(f"session {below!r} is ending: open it before you open its agents.")
         await self._start(actor)
@@ -350,7 +352,9 @@ class Sessions:
 
     def _crashed(self, actor: Session, error: str) -> None:
         """Nobody will run this actor again: tell all who wait, its parent, and its children."""
-        children = [child.id for child in actor.log[CHILDREN] if child.id in self.registry]
+        children = [
+            id_ for id_, opened in self.registry.places() if opened.parent == actor.id
+        ]  # its log may lag behind
         actor.close()
         if (opened := opened_of(actor)).parent is not None:
             self.spawner.crashed(actor, opened, error)
