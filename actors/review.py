@@ -31,7 +31,7 @@ class Reviewing(Task):
             return
         request = SpawnRequest(
             self._log.session,
-            f"review_{self._turn}",
+            self._free_name(),
             self._what,
             model=self._stage.limits.review_model,
             notify=False,
@@ -46,6 +46,11 @@ class Reviewing(Task):
             return
         with CallView(self._scene) as view:
             await view.until(lambda: self._reviewer().status not in UNSETTLED)
+
+    def _free_name(self) -> str:
+        """What the reviewer is called: the model may have called an agent of its own so."""
+        taken, name = {child.path.rpartition("/")[2] for child in self._log[CHILDREN]}, f"review_{self._turn}"
+        return next(one for one in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if one not in taken)
 
     def _reviewer(self) -> Child:
         return next(child for child in self._log[CHILDREN] if child.id == self._child)

@@ -129,9 +129,9 @@ def resume(place: Place, limits: TreeLimits) -> Refusal | None:
 def room(place: Place, limits: TreeLimits) -> Refusal | None:
     """None when the tree and the parent have a slot free."""
     if place.siblings >= limits.breadth_max:
-        return Refusal("breadth_max", limits.breadth_max, AFTER_YOURS)
+        return Refusal("breadth_max", limits.breadth_max, AFTER_YOURS if limits.breadth_max else ALONE)
     if place.running >= limits.running_max:
-        return Refusal("running_max", limits.running_max, AFTER_ANY)
+        return Refusal("running_max", limits.running_max, AFTER_ANY if limits.running_max else ALONE)
     return None
 
 

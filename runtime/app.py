@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -57,6 +58,7 @@ from callboard.runtime.sessions import Sessions
 from callboard.runtime.supervisor import Supervisor
 from callboard.runtime.sweep import Sweep
 from callboard.runtime.vitals import Vitals, health_of
+from callboard.runtime.waiting import until_done
 
 LOGGER = logging.getLogger("callboard")
 NOT_YET = ("new", "opening")
@@ -139,11 +141,14 @@ class Runtime:
             await self._ground.open()
             self._supervise()
             self._phase = "open"
-            if self.config.runtime.tree_socket:
-                await self._peek.open()
         finally:
             if self._phase == "opening":
                 self._phase = "closed"
+        if self.config.runtime.tree_socket:
+            async with AsyncExitStack() as undo:
+                undo.push_async_callback(self.close)
+                await self._peek.open()
+                undo.pop_all()
         return self
 
     def _supervise(self) -> None:
@@ -162,7 +167,7 @@ class Runtime:
         )
         known, wanted = self._sessions.registry.__contains__, bool(ground.stage.alarms)
         lookup, now_ms = self._sessions.lookup, ground.stage.now_ms
-        self._calendar = Calendar(self._alarm, lookup, now_ms, known, self._sessions.open, wanted=wanted)
+        self._calendar = Calendar(self._alarm, lookup, now_ms, known, self._sessions.open_due, wanted=wanted)
         ground.stage.spawner = self._sessions.spawner
         ground.stage.post = Post(self._sessions, ground.stage.limits.text_max_chars)
         ground.stage.above = self._sessions.registry.above
@@ -203,7 +208,7 @@ class Runtime:
             self._phase = "closing"
             self._closing = asyncio.ensure_future(self._close())
         if self._closing is not None:
-            await _until_done(self._closing)
+            await until_done(self._closing)
             self._closing.result()
 
     async def _close(self) -> None:
@@ -368,12 +373,3 @@ def _not_inside(verb: str) -> None:
     """Closing waits for every actor, so an actor that waits for it would wait for itself."""
     if trio.lowlevel.in_trio_task():
         raise UsageError(f"{verb}() is called from asyncio, not from inside a tool or an actor.")
-
-
-async def _until_done(closing: asyncio.Task[None]) -> None:
-    try:
-        await asyncio.wait((closing,))
-    except asyncio.CancelledError:
-        if not closing.done():
-            await _until_done(closing)
-        raise

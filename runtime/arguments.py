@@ -12,6 +12,7 @@ from callboard.actors.receipts import clean_text
 from callboard.actors.store import Store
 from callboard.runtime.clock import Wall, WallClock
 from callboard.runtime.config import RuntimeConfig, load_config
+from callboard.runtime.registry import AGENTS_OF
 
 SESSION_ID_MAX_CHARS = 200
 TITLE_MAX_CHARS = 200
@@ -87,6 +88,8 @@ def new_session_id(session_id: Any) -> str:
     fits = isinstance(session_id, str) and 0 < len(session_id) <= SESSION_ID_MAX_CHARS and session_id.isprintable()
     if not fits:
         raise UsageError(f"a session id is 1 to {SESSION_ID_MAX_CHARS} printable characters, got {session_id!r:.80}.")
+    if session_id.startswith(AGENTS_OF):
+        raise UsageError(f"ids that begin with {AGENTS_OF!r} are those of supervisors, got {session_id!r:.80}.")
     return str(session_id)
 
 

@@ -27,7 +27,7 @@ from callboard.runtime.guest import Guest
 from callboard.runtime.models import ModelNames
 from callboard.runtime.stores import open_store
 from callboard.runtime.vitals import Vitals
-from callboard.runtime.waiting import Pending, in_thread
+from callboard.runtime.waiting import Pending, in_thread, until_done
 
 LOGGER = logging.getLogger("callboard")
 DROPS_S_MAX = 1.0  # all attempts to drop a tool and to park it take a third of that
@@ -82,7 +82,16 @@ class Ground:
         self.store = await in_thread(open_store, url) if isinstance(url, str) else url
         if hasattr(self.store, "on_notice"):
             self.store.on_notice = self.notice
-        await self._at_disk(self.store.open, self.guest.run_soon)
+        opening = asyncio.ensure_future(self._at_disk(self.store.open, self.guest.run_soon))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            try:  # a thread ends when it ends, and what it opened is closed behind it
+                await until_done(opening)
+            finally:
+                if opening.exception() is None:
+                    await self._close_store()
+            raise
 
     async def _at_disk(self, ask: Callable[..., None], *args: Any) -> None:
         """In a thread when it may wait for a disk, else here: a store that knows no threads answers on the loop."""

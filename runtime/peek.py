@@ -49,11 +49,15 @@ class Peek:
             for stale in sockets(folder):
                 is_stale(stale)
             self._path = _free_path(folder)
-            listening = _listening(self._path)
+            with contextlib.ExitStack() as undo:
+                listening = undo.enter_context(_listening(self._path))
+                self._server = await asyncio.start_unix_server(
+                    self._asked, sock=listening, limit=QUESTION_MAX_BYTES, start_serving=False
+                )
+                undo.pop_all()
+            await self._server.start_serving()
         except (OSError, ValueError) as error:
             LOGGER.warning("`callboard tree` cannot look at this program: %s", error)
-            return
-        self._server = await asyncio.start_unix_server(self._asked, sock=listening, limit=QUESTION_MAX_BYTES)
 
     async def close(self) -> None:
         """Stop listening, turn away who still asks, and remove the socket; harmless when repeated."""

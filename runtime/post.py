@@ -3,13 +3,15 @@
 from typing import Any, Protocol
 
 from callboard.actors.checks import check_id, check_submit
-from callboard.actors.errors import CallboardError, UsageError
+from callboard.actors.errors import CallboardError, SessionClosed, UsageError
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Accepted, Mail, Refused
 from callboard.actors.seen import SEEN
-from callboard.runtime.registry import Registry, opened_of
+from callboard.runtime.registry import Registry, opened_of, root_of
 from callboard.runtime.spawn import Spawner
 from callboard.runtime.waiting import Pending
+
+STRANGER = "mail goes to an agent of the same tree: a path like /root/name, or its session id; got {to!r:.80}."
 
 
 class Sessions(Protocol):
@@ -31,7 +33,8 @@ class Post:
     """
 
     def __init__(self, sessions: Sessions, text_max_chars: int) -> None:
-        self._registry, self._open, self._trees = sessions.registry, sessions.open, sessions.spawner.trees
+        self._registry, self._open, self._spawner = sessions.registry, sessions.open, sessions.spawner
+        self._trees = sessions.spawner.trees
         self._text_max_chars = text_max_chars
 
     async def send(
@@ -41,7 +44,7 @@ class Post:
 
         `Refused("limit_reached")` names the limit of the tree that an agent's turn would exceed; nothing was sent.
         `UsageError` for a receiver outside the tree and for what no log can keep, `SessionNotFound` for a receiver
-        that does not exist.
+        that does not exist, `SessionClosed` for an agent that was ended for good.
         """
         check_id(id)
         text = check_submit(text, None, self._text_max_chars, "mail")
@@ -50,7 +53,9 @@ class Post:
         author = self._opened(sender)
         receiver = address(author.root or sender, to)
         if receiver not in self._registry:
-            await self._open(receiver)
+            await self._bring(receiver)
+        if root_of(self._opened(receiver), receiver) != root_of(author, sender):
+            raise UsageError(STRANGER.format(to=to))
         pending = Pending()
 
         def answered(answer: Any) -> None:
@@ -69,6 +74,12 @@ class Post:
         answer: Accepted | Refused = await pending.get()
         return answer
 
+    async def _bring(self, receiver: str) -> None:
+        """Open the receiver, unless it was ended for good."""
+        if await self._spawner.is_closed(receiver):
+            raise SessionClosed(f"agent {receiver!r} was closed: it takes no messages.")
+        await self._open(receiver)
+
     def _has(self, receiver: str, id: str | None) -> bool:
         """Whether the receiver took this mail before, as far as is in memory."""
         actor = self._registry.get(receiver)
@@ -85,6 +96,4 @@ def address(root: str, to: object) -> str:
         return root + to.removeprefix("/root").replace("/", ".")
     if isinstance(to, str) and (to == root or to.startswith(f"{root}.")):
         return to
-    raise UsageError(
-        f"mail goes to an agent of the same tree: a path like /root/name, or its session id; got {to!r:.80}."
-    )
+    raise UsageError(STRANGER.format(to=to))

@@ -25,6 +25,7 @@ OTHER_THREAD = (
     "sessions are used in the thread of their event loop; from another thread use "
     "asyncio.run_coroutine_threadsafe(session.run(...), loop).result()."
 )
+AGENTS_OF = "agents of "  # and the id of the root is what the supervisor of its agents is called
 PAGE_MAX = 1_000  # records read from the store at once
 
 

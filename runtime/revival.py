@@ -31,18 +31,27 @@ class Revival:
         """(Trio) Let a session know what became of its agents; one that was closed is not opened for that."""
         for known in parent.log[CHILDREN]:
             if known.closed:
-                if known.status in UNSETTLED:
-                    self._spawner.stopped(parent, known)
-            elif known.status in UNSETTLED or await self._has_news(known):
+                await self._tell_of_closed(parent, known)
+            elif known.status in UNSETTLED or await self._newest_turn(known) > known.turn:
                 await self._revive(parent, known)
 
-    async def _has_news(self, known: Child) -> bool:
-        """Whether it has had another turn since; a log that cannot be read says nothing about that."""
+    async def _newest_turn(self, known: Child) -> int:
+        """The turn that it has come to; a log that cannot be read says nothing about that."""
         try:
-            return await self._lookup.newest_turn(known.id) > known.turn
+            return await self._lookup.newest_turn(known.id)
         except LogError as error:
             LOGGER.warning("session %s: it is not known whether it has had another turn: %s", known.id, error)
-            return False
+            return known.turn
+
+    async def _tell_of_closed(self, parent: Session, known: Child) -> None:
+        """Of the turns that its end cut off: what its log says of them, if anything."""
+        newest = max(await self._newest_turn(known), known.turn + (known.status in UNSETTLED))
+        for turn in range(known.turn + 1, newest + 1):
+            try:
+                ended = await self._lookup.find_ended(known.id, turn)
+            except LogError:  # that is how it stays: nobody opens it
+                ended = None
+            self._spawner.stopped(parent, known, turn, ended)
 
     async def _revive(self, parent: Session, known: Child) -> None:
         async with self._alone(known.id):

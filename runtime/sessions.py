@@ -135,6 +135,11 @@ class Sessions:
         self.registry.check_thread()
         return await self._one.on_trio(partial(self._from_store, session_id))
 
+    async def open_due(self, session_id: str) -> None:
+        """Open a session for what is due; an agent that was ended for good is not woken."""
+        if not await self.spawner.is_closed(session_id):
+            await self.open(session_id)
+
     async def spawn(self, request: SpawnRequest) -> str:
         """Start a subagent from outside; its id. `UsageError` says what is in the way."""
         try:

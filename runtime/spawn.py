@@ -194,9 +194,13 @@ class Spawner:
         """The log of this child cannot be read: nobody will ever know more."""
         self._tell(parent, ChildDone(known.id, known.path, "failed", why, known.turn + 1, wake=False))
 
-    def stopped(self, parent: Session, known: Child) -> None:
-        """This child was closed while it worked, and the program ended before its end was told."""
-        self._tell(parent, ChildDone(known.id, known.path, "stopped", "", known.turn + 1, wake=False))
+    def stopped(self, parent: Session, known: Child, turn: int, ended: TurnEnded | None) -> None:
+        """This child was closed while it worked, and the program ended before this turn's end was told, or came."""
+        status: ChildStatus = "stopped"
+        text = ""
+        if ended is not None:
+            status, text = child_status(ended)
+        self._tell(parent, ChildDone(known.id, known.path, status, text, turn, wake=False))
 
     def interrupt_children(self, parent: Session) -> None:
         """A parent is being aborted: its children are too, each with a window of its own, those below one that rests.
@@ -240,6 +244,17 @@ class Spawner:
             parent.log.append(ChildClosed(session_id))
             await parent.log.flush()
         await self._sessions.stop_session(session_id)
+
+    async def is_closed(self, session_id: str) -> bool:
+        """Whether this agent or one above it was ended for good; what is not in memory is read for that."""
+        header = await self._lookup.header(session_id)
+        while header is not None and header.parent is not None:
+            above = log_in_memory(self._registry, header.parent)
+            log = above if above is not None else await self._lookup.log(self._stage, header.parent)
+            if log is not None and any(child.id == header.id and child.closed for child in log[CHILDREN]):
+                return True
+            header = await self._lookup.header(header.parent)
+        return False
 
     def dismiss(self, session_id: str) -> None:
         """End an agent for good, with cause `parent` if it works; harmless when it has ended."""

@@ -11,12 +11,11 @@ from callboard.actors.notices import ChildRestarted
 from callboard.actors.session import Session
 from callboard.runtime.crossing import Starts
 from callboard.runtime.place import Place
-from callboard.runtime.registry import opened_of, root_of
+from callboard.runtime.registry import AGENTS_OF, opened_of, root_of
 from callboard.runtime.supervisor import Supervisor
 
 LOGGER = logging.getLogger("callboard")
 ENDS_AT_ONCE_MAX = 256  # sessions that are ended side by side: fast, and no loop stalls for long
-AGENTS_OF = "agents of {root}"
 
 
 class Troupes:
@@ -52,7 +51,7 @@ class Troupes:
             return
         troupe = self._below.get(root)
         if troupe is None:
-            id_ = AGENTS_OF.format(root=root)
+            id_ = f"{AGENTS_OF}{root}"
             troupe = self._supervisor(id_, partial(self._empty, root))
             self.top.start_child(troupe.as_child(restart="temporary", shutdown_s=2 * self._polite_s))
             self._below[root] = troupe

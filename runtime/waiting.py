@@ -119,6 +119,16 @@ async def checkpoint() -> None:
         await asyncio.sleep(0)
 
 
+async def until_done(task: "asyncio.Future[None]") -> None:
+    """(asyncio) Wait for what must not be left half done; a cancellation is raised once it is over."""
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        if not task.done():
+            await until_done(task)
+        raise
+
+
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:
     """Run a blocking function in a thread of the loop that asks."""
     if trio.lowlevel.in_trio_task():

@@ -14,6 +14,7 @@ from callboard.runtime.doors.screen import Screen
 from callboard.runtime.doors.wording import fit, seconds_text
 from callboard.runtime.nodes import Node, Shown
 from callboard.runtime.peek import ask, is_stale, pid_of, runtime_folder, sockets
+from callboard.runtime.registry import AGENTS_OF
 from callboard.runtime.vitals import STUCK_S
 
 NOBODY = (
@@ -23,7 +24,6 @@ NOBODY = (
 NOT_THAT_ONE = "no program {pid} shows its tree now; these do: {others}."
 PICK = "several programs show a tree: callboard tree PID shows one."
 SILENT = "program {pid} does not answer: it is busy, or another version of callboard."
-AGENTS = "agents of "
 
 
 @attrs.frozen
@@ -113,9 +113,9 @@ def _ms(lag_s: Any) -> str:
 
 def _branches(node: Node, before: str) -> Iterator[Text]:
     """What stands below a node, an agents' supervisor under its root session."""
-    troupes = {child.id.removeprefix(AGENTS): child for child in node.children if child.id.startswith(AGENTS)}
-    roots = {child.id for child in node.children if not child.id.startswith(AGENTS)}
-    rows = [child for child in node.children if not (child.id.startswith(AGENTS) and _root(child) in roots)]
+    troupes = {child.id.removeprefix(AGENTS_OF): child for child in node.children if child.id.startswith(AGENTS_OF)}
+    roots = {child.id for child in node.children if not child.id.startswith(AGENTS_OF)}
+    rows = [child for child in node.children if not (child.id.startswith(AGENTS_OF) and _root(child) in roots)]
     ends = [f"and {count:,} more, {visible(phase)}" for phase, count in node.more.items()]
     ends += [f"{visible(name)} was given up and still lives" for name in node.left]
     for number, child in enumerate(rows, 1):
@@ -129,7 +129,7 @@ def _branches(node: Node, before: str) -> Iterator[Text]:
 
 
 def _root(troupe: Node) -> str:
-    return troupe.id.removeprefix(AGENTS)
+    return troupe.id.removeprefix(AGENTS_OF)
 
 
 def _name(node: Node) -> Text:

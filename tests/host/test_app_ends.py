@@ -15,6 +15,7 @@ from callboard.actors.books import TURN
 from callboard.actors.memory import MemoryStore
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.settings import Bounds
+from callboard.runtime.stores import SqliteStore
 
 from .hosted import StallingStore, calls, echo, events, slow, stubborn, until
 
@@ -259,3 +260,35 @@ async def test_a_session_that_another_runtime_took_over_ends(tmp_path, caplog):
         with pytest.raises(SessionClosed, match="open it again"):
             s.state()
     assert "is not durable" not in caplog.text
+
+
+@pytest.mark.parametrize("turns", [1, 4, 8, 16])
+async def test_a_start_that_is_cut_off_leaves_no_store_open(turns, tmp_path, monkeypatch):
+    """A cancellation while a thread opens the file is raised once that is over, and the file is closed again."""
+    path, made = tmp_path / "x.db", []
+    store = SqliteStore(path)
+    opens, closes = store.open, store.close
+
+    def slow_open(run_soon):
+        time.sleep(0.05)
+        opens(run_soon)
+        made.append("opened")
+
+    def slow_close():
+        closes()
+        made.append("closed")
+
+    monkeypatch.setattr(store, "open", slow_open)
+    monkeypatch.setattr(store, "close", slow_close)
+    start = asyncio.ensure_future(open_runtime(model=echo(), store=store).start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    start.cancel()
+    await asyncio.sleep(0.01)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    await asyncio.sleep(0.15)  # whatever a thread still does is done by then
+    assert made in ([], ["opened", "closed"])
+    async with open_runtime(model=echo(), store=SqliteStore(path)) as rt:
+        assert "re: on" == (await (await rt.create()).run("on")).last_message

@@ -77,6 +77,19 @@ async def test_mail_that_leads_nowhere(to, error):
         assert (0, 0) == (parent.state()["seq"], other.state()["seq"])
 
 
+@pytest.mark.parametrize("to", ["/root/x", "p.x"])
+async def test_mail_stays_in_its_tree(to):
+    """A root session whose id reads like that of an agent is a stranger: it hears nothing of the other's tree."""
+    async with open_runtime(model=ScriptedModel()) as rt:
+        parent, other = await rt.create("p"), await rt.create("p.x")
+        with pytest.raises(UsageError, match="mail goes to an agent of the same tree"):
+            await parent.mail(to, "hello")
+        await other.stop()
+        with pytest.raises(UsageError, match="mail goes to an agent of the same tree"):
+            await parent.mail(to, "hello")
+        assert 0 == (await rt.open("p.x")).state()["seq"]
+
+
 @pytest.mark.parametrize("trigger", ["yes", None, 1])
 async def test_a_trigger_that_is_no_bool_is_the_senders_error(trigger):
     """It reaches nobody: what the log could not be read back with would end the receiver, and in the end all."""

@@ -298,6 +298,37 @@ async def test_a_folder_with_too_long_a_name(tmp_path, monkeypatch, caplog):
     assert "too long a name for a socket" in caplog.text
 
 
+async def test_a_socket_that_cannot_be_served(folder, monkeypatch, caplog):
+    """Where the loop takes no more sockets that is told, and nothing else changes; nothing stays in the folder."""
+
+    async def refused(*args, **kwargs):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(asyncio, "start_unix_server", refused)
+    async with open_runtime(model=echo(), peek=True) as rt:
+        assert rt.health()["ok"]
+    assert "cannot look at this program: too many open files" in caplog.text
+    assert [] == list(folder.iterdir())
+
+
+async def test_a_start_that_is_cut_off_while_the_socket_opens(folder, monkeypatch):
+    """The runtime is closed again before the caller hears of its cancellation."""
+    opening = asyncio.Event()
+
+    async def slowly(*args, **kwargs):
+        opening.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(asyncio, "start_unix_server", slowly)
+    rt = open_runtime(model=echo(), peek=True)
+    start = asyncio.ensure_future(rt.start())
+    await opening.wait()
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert ("closed", []) == (rt.health()["phase"], list(folder.iterdir()))
+
+
 def test_several_programs_are_listed_and_picked(folder, capsys):
     """With several programs each has one line and a hint; by its number one is shown, as JSON too."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -138,6 +138,24 @@ async def test_a_reviewer_that_fails():
         assert "ok" == (await s.run("go on")).last_message
 
 
+async def test_an_agent_that_is_called_as_a_reviewer():
+    """What a model calls its own agents is in no review's way: the reviewer gets another name."""
+    names = ("review_2", "review_2_2")
+    starts = [Call("spawn_agent", {"task_name": name, "message": "work"}) for name in names]
+
+    def model(prompt):
+        if prompt.system.startswith(REVIEWER):
+            return Reply(GOOD)
+        return Reply("", starts) if (prompt.session, prompt.turn, prompt.step) == ("p", 1, 1) else Reply("ok")
+
+    config = RuntimeConfig(agents=Agents(notify="queue"))
+    async with open_runtime(config, model=ScriptedModel(model)) as rt:
+        s = await rt.create("p")
+        await s.run("go")
+        assert "completed" == (await reviewed(s)).reason
+        assert [ReviewEnded(2, "p.review_2_3", "completed", (FOUND,), "Nearly.")] == of(ReviewEnded, rt, "p")
+
+
 async def test_a_review_that_may_not_start():
     """A limit of the tree is the turn's error, by name."""
     config = RuntimeConfig(agents=Agents(depth_max=0))

@@ -17,6 +17,7 @@ from callboard.actors import (
     SessionClosed,
     TurnEnded,
     TurnStarted,
+    UsageError,
 )
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
@@ -259,3 +260,16 @@ async def test_random_crashes_end_no_other_session(seed):
 def consistent(log):
     """Every event may follow those before it, and no turn is left open."""
     assert sum(isinstance(event, TurnStarted) for event in log) == sum(isinstance(event, TurnEnded) for event in log)
+
+
+async def test_no_session_is_called_as_a_supervisor_is():
+    """An id that is that of the supervisor of somebody's agents is refused; they work on."""
+    async with open_runtime(model=ScriptedModel(Parent(spawn("a"), child=lasting))) as rt:
+        p = await rt.create("p")
+        await p.run("go")
+        with pytest.raises(UsageError, match="those of supervisors"):
+            await rt.create("agents of p")
+        with pytest.raises(UsageError, match="those of supervisors"):
+            await p.fork(session_id="agents of q")
+        assert {"agents of p": ["p.a"]} == supervisors(rt)
+        assert "running" == rt.actor("p.a").phase.value

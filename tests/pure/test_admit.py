@@ -47,6 +47,13 @@ def test_refusal_reads_well():
     assert "spawn refused: depth_max is 3. Solve the task yourself." == str(admit(Place(4, 0, 0, 0), LIMITS))
 
 
+@pytest.mark.parametrize("limit", ["running_max", "breadth_max"])
+def test_no_agent_at_all(limit):
+    """Where no agent may ever work nobody is told to wait for one to finish."""
+    refusal = admit(Place(1, 0, 0, 0), TreeLimits(**{limit: 0}))
+    assert f"spawn refused: {limit} is 0. Solve the task yourself." == str(refusal)
+
+
 @given(places, limits)
 def test_admitted_places_keep_every_limit(place, limits):
     """After an admitted start no limit is exceeded, and a refusal names one that would have been."""
