@@ -15,6 +15,7 @@ seen        two folds about verbs: used ids with their answers, and the user's o
 mode        Plan mode as the log tells it
 asked       questions and approvals that wait for the user, and what the user permits
 children    what a log says of the agents its session started, and how such an agent stands
+line        the messages that wait, and what is asked of them at every event
 books       the built-in folds: queue, history, turn, usage, found tools; all of them together
 schema      one type, two uses: decoder and JSON schema
 tool        a function as a tool

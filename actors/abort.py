@@ -9,6 +9,7 @@ from callboard.actors.events import Cause
 from callboard.actors.timers import Timer, Timers
 
 ABORT_WINDOW_S = 0.1  # what codex gives a task between its token and its end; long enough for a clean-up, short enough
+BELOW_S = 0.1  # what agents below get beyond the window, whose own end at the same time, to close their books
 
 
 class Signal:
@@ -55,12 +56,16 @@ class AbortWindow:
 
     `request` opens the window at once and does not wait; `window_s` later it is `over`, and the turn ends without what
     has not ended. The first cause wins. `on_open` is told once, first; `look` whenever nothing may be left to wait for.
+    What `on_open` puts `below` are turns of agents, each in a window of its own, that end before this one: it waits for
+    their ends, and `BELOW_S` longer than for its own work at most.
     """
 
     __slots__ = (
+        "_late",
         "_timer",
         "_timers",
         "asked",
+        "below",
         "cause",
         "interrupted",
         "look",
@@ -83,9 +88,11 @@ class AbortWindow:
         self.opened_s = float("inf")
         self.interrupted = Signal()
         self.asked: dict[Askable, None] = {}
+        self.below: dict[object, None] = {}
         self.look: Callable[[], None] | None = None
         self.told = False  # whether a graceful tool or a thread was running when it opened
         self.over = False
+        self._late = False  # its own time is up
         self._timer: Timer | None = None
 
     def request(self, cause: Cause) -> bool:
@@ -110,7 +117,22 @@ class AbortWindow:
         if self._timer is not None:
             self._timer.cancel()
 
+    def ended(self, below: object) -> None:
+        """An agent below has ended its turn, or has none; harmless when repeated."""
+        if below not in self.below:
+            return
+        del self.below[below]
+        if self.below:
+            return
+        self.over = self.over or self._late
+        if self.look is not None:
+            self.look()
+
     def _end(self) -> None:
+        if self.below and not self._late:
+            self._late = True
+            self._timer = self._timers.at(self.opened_s + self.window_s + BELOW_S, self._end)
+            return
         self.over = True
         if self.look is not None:
             self.look()

@@ -38,6 +38,7 @@ from callboard.actors.events import (
 )
 from callboard.actors.facts import PlanProposed, ToolsFound
 from callboard.actors.fold import Projection, Trail, table
+from callboard.actors.line import Line
 from callboard.actors.mode import MODE
 from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
 from callboard.actors.seen import SEEN, SHELLS
@@ -51,17 +52,17 @@ OPENED: Projection[SessionOpened | None] = table("opened", None, {SessionOpened:
 def _queue_grew(queue: Queue, event: MessageQueued) -> Queue:
     message = Message(event.id, event.text, event.source, event.wake, schema=event.schema, task=event.task)
     if not event.task:
-        return (*queue, message)
+        return Line.of(queue).grown(message)
     ahead = sum(bool(other.returned or other.task) for other in queue)  # they stand together at the front
-    return (*queue[:ahead], message, *queue[ahead:])
+    return Line.of((*queue[:ahead], message, *queue[ahead:]))
 
 
 def _queue_edited(queue: Queue, event: MessageEdited) -> Queue:
-    return tuple(replace(message, text=event.text) if message.id == event.id else message for message in queue)
+    return Line.of(tuple(replace(message, text=event.text) if message.id == event.id else message for message in queue))
 
 
 def _queue_lost(queue: Queue, event: MessageWithdrawn) -> Queue:
-    return tuple(message for message in queue if message.id != event.id)
+    return Line.of(tuple(message for message in queue if message.id != event.id))
 
 
 def _queue_returned(queue: Queue, event: TurnEnded) -> Queue:
@@ -72,12 +73,12 @@ def _queue_returned(queue: Queue, event: TurnEnded) -> Queue:
     if not steered:
         return queue
     rest = tuple(message for message in queue if message.source != "steer")
-    return (*(replace(message, returned=True) for message in steered), *rest)
+    return Line.of((*(replace(message, returned=True) for message in steered), *rest))
 
 
 def _queue_claimed(queue: Queue, event: MessagesClaimed) -> Queue:
     ids = frozenset(event.ids)
-    return tuple(message for message in queue if message.id not in ids) if ids else queue
+    return Line.of(tuple(message for message in queue if message.id not in ids)) if ids else queue
 
 
 QUEUE: Projection[Queue] = table(

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from callboard.actors.events import SessionForked, Value
 from callboard.actors.facts import ChildClosed, ChildEnded, ChildReleased, ChildSpawned, ChildStatus
-from callboard.actors.fold import Projection, table
+from callboard.actors.fold import Index, Projection, table
 
 SILENT = "It gave no answer: ask it again, or do that part yourself."
 
@@ -45,6 +45,35 @@ class Child(Value, frozen=True, omit_defaults=False):
 Children: TypeAlias = tuple[Child, ...]
 
 
+class _Roster(tuple[Child, ...]):  # noqa: SLOT001 - a tuple of any length has none
+    """The agents in the order of their start, with the place of each by its id: none of thousands is looked for."""
+
+    places: Index[int]
+
+    @classmethod
+    def of(cls, children: Children, places: Index[int]) -> "_Roster":
+        """These agents, standing at these places."""
+        roster = cls(children)
+        roster.places = places
+        return roster
+
+
+def _roster(children: Children) -> _Roster:
+    if isinstance(children, _Roster):
+        return children
+    places = Index[int]()
+    for place, child in enumerate(children):
+        places = places.plus(child.id, place)
+    return _Roster.of(children, places)
+
+
+def child_of(children: Children, id_: str) -> Child | None:
+    """The agent of that id among those that a session started."""
+    roster = _roster(children)
+    place = roster.places.get(id_)
+    return None if place is None else roster[place]
+
+
 def _spawned(state: Children, event: ChildSpawned) -> Children:
     child = Child(
         event.child,
@@ -56,16 +85,21 @@ def _spawned(state: Children, event: ChildSpawned) -> Children:
         detached=event.detached,
         role=event.role,
     )
-    return (*state, child)
+    return _Roster.of((*state, child), _roster(state).places.plus(event.child, len(state)))
 
 
 def _changed(state: Children, id_: str, **news: Any) -> Children:
-    return tuple(replace(child, **news) if child.id == id_ else child for child in state)
+    places = _roster(state).places
+    place = places.get(id_)
+    if place is None:
+        return state
+    return _Roster.of((*state[:place], replace(state[place], **news), *state[place + 1 :]), places)
 
 
 def _ended(state: Children, event: ChildEnded) -> Children:
     """The first end that was told of a turn stands: nothing that is said of the same turn later takes its place."""
-    if not any(child.id == event.child and event.turn > child.turn for child in state):
+    known = child_of(state, event.child)
+    if known is None or event.turn <= known.turn:
         return state
     return _changed(state, event.child, status=event.status, text=event.text, turn=event.turn, call="")
 

@@ -24,6 +24,7 @@ from callboard.actors.events import (
     TurnEnded,
     TurnStarted,
 )
+from callboard.actors.line import is_queued
 
 
 class InvariantBroken(CallboardError, AssertionError):
@@ -122,7 +123,7 @@ def _tool_returned(turn: Turn, queue: Queue, event: ToolReturned) -> str | None:
 
 
 def _queued(turn: Turn, queue: Queue, event: MessageQueued) -> str | None:
-    return f"message {event.id!r} is queued already" if any(m.id == event.id for m in queue) else None
+    return f"message {event.id!r} is queued already" if is_queued(queue, event.id) else None
 
 
 def _claimed(turn: Turn, queue: Queue, event: MessagesClaimed) -> str | None:
@@ -135,7 +136,7 @@ def _claimed(turn: Turn, queue: Queue, event: MessagesClaimed) -> str | None:
 
 
 def _waits(turn: Turn, queue: Queue, event: MessageWithdrawn | MessageEdited) -> str | None:
-    return None if any(m.id == event.id for m in queue) else f"message {event.id!r} is not queued"
+    return None if is_queued(queue, event.id) else f"message {event.id!r} is not queued"
 
 
 PROMISES: Mapping[type[Event], Check] = MappingProxyType(

@@ -72,6 +72,10 @@ class Agents(Protocol):
         """(Trio) Every agent of the tree, each before those below it, the root first."""
         ...
 
+    def own(self) -> tuple[Agent, ...]:
+        """Those that this session started."""
+        ...
+
     def now(self, agents: Sequence[Agent]) -> tuple[Agent, ...]:
         """The same agents as they stand at this moment."""
         ...

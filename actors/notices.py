@@ -81,6 +81,12 @@ class ChildRestarted(Notice, frozen=True):
     decision: str
 
 
+class AgentRefused(Notice, frozen=True):
+    """A limit of a tree refused another agent, or another turn of one; `limit` is its name."""
+
+    limit: str
+
+
 class LoopLagged(Notice, frozen=True):
     """How late a loop (asyncio or trio) woke a timer, in seconds."""
 

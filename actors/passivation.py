@@ -42,6 +42,7 @@ class Resting(Protocol):
     scene: Scene
     mailbox: Mailbox
     waiters: Waiters | None
+    waits: bool
     suspects: frozenset[str]
     held: bool
 
@@ -65,7 +66,7 @@ def is_free(actor: Resting) -> bool:
     log = actor.log
     return (
         actor.phase is Phase.IDLE
-        and not (len(actor.mailbox) or actor.waiters or actor.scene.belongings)
+        and not (len(actor.mailbox) or actor.waiters or actor.waits or actor.scene.belongings)
         and log.durable == log.seq - 1
         and not log[QUESTIONS]
         and not log[APPROVALS]

@@ -96,6 +96,7 @@ class Session:
         "stage",
         "suspects",
         "waiters",
+        "waits",
     )
 
     def __init__(self, stage: Stage, id_: str, opening: SessionOpened | None, kept: Kept | None = None) -> None:
@@ -115,7 +116,7 @@ class Session:
         self._slot = Slot(stage, self.log, self._durable, self.mailbox.nudge)
         self._answering: Ask | None = None
         self._told, self.rested_s = 0, stage.now_s()  # ends of turns up to this one were told; since when it rests
-        self._loaded = self.held = False
+        self._loaded = self.held = self.waits = False  # waits: for a slot in its tree, with something to do
         self._stored = opening is None or kept is not None
         self.suspects = NONE if kept is None else kept.suspects  # messages that were being claimed at the last crash
 
@@ -236,7 +237,7 @@ class Session:
                 self._interrupt(letter, do, after)
             case Stop():
                 if do is Do.ABORT:
-                    self._abort(letter.cause)
+                    self.abort(letter.cause)
                 self.phase = after
                 self._waiting().for_stop(letter.reply)
             case Await():
@@ -296,7 +297,7 @@ class Session:
                 self._shells = self._shells or UserShells(self.scene)
                 self._shells.begin(events[0].id, letter.text)
             case _ if do is Do.REPLACE and events and isinstance(answer, Accepted) and self.log[TURN].open:
-                self._abort("replaced")
+                self.abort("replaced")
                 self.phase = after
         return answer
 
@@ -327,11 +328,12 @@ class Session:
             if refusal is None and self._shells is not None:
                 self._shells.ask()
             return refusal or Idle()
-        self._abort(letter.cause)
+        self.abort(letter.cause)
         self.phase = after
         return Interrupting(turn.number)
 
-    def _abort(self, cause: Cause) -> None:
+    def abort(self, cause: Cause) -> None:
+        """Open the window of the turn that runs, at once; without one, or in it already, nothing happens."""
         turn, window = self.log[TURN], self.scene.window
         if turn.open and window is not None and window.cause is None:
             self._note(AbortRequested(turn.number, cause))
@@ -347,7 +349,7 @@ class Session:
     def _await(self, letter: Await) -> None:
         turn = self.log[TURN]
         if letter.turn is None:
-            if self.phase is Phase.IDLE:
+            if self.phase is Phase.IDLE and not self.waits:
                 letter.reply(None)
             else:
                 self._waiting().for_idle(letter.reply)
@@ -366,9 +368,10 @@ class Session:
         start = next_up(self.log)
         if start is None and not (self.held or self.log[MODE].bars) and ask_plugins(self.scene):
             start = next_up(self.log)
-        if start is None or self.held or not has_room(self.stage, self.log, start):
+        self.waits = start is not None and not self.held and not has_room(self.stage, self.log, start)
+        if start is None or self.held or self.waits:
             self.rested_s = self.stage.now_s()
-            if self.waiters is not None:
+            if self.waiters is not None and not self.waits:
                 self.waiters.idle()
                 self.waiters = self.waiters or None
             return

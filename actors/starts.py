@@ -10,6 +10,7 @@ from callboard.actors.claim import first_claim, next_start, next_task, room_for,
 from callboard.actors.compact import Compacting
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, Message, MessagesClaimed, ShellStarted, StartKind, TaskName, TurnStarted
+from callboard.actors.line import starts_nothing
 from callboard.actors.messages import Input, Mail
 from callboard.actors.mode import MODE
 from callboard.actors.review import Reviewing
@@ -47,7 +48,7 @@ def can_do(stage: Stage, name: TaskName) -> bool:
 def next_up(log: EventLog) -> Start | None:
     """The turn that begins next, None when nothing may start one."""
     queue, parked = log[QUEUE], log[PARKED]
-    if not queue:
+    if not queue or starts_nothing(queue):
         return None
     message = next_task(queue, parked=parked)
     if message is not None:

@@ -108,19 +108,22 @@ class Task:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is waited for: the work has ended, and in a window its calls too; or the window is over."""
+        """Whether nothing is waited for: the work, in a window also calls and agents below; or the window is over."""
         window = self._window
-        return window.over or (self._work.ended and (window.cause is None or not window.asked))
+        return window.over or (self._work.ended and (window.cause is None or not (window.asked or window.below)))
 
     async def _hosted(self) -> None:
         """The work, and why the store refused it."""
-        with self._window.scope:
+        window = self._window
+        with window.scope:
             try:
                 await self._bounded()
             except (LogError, ExceptionGroup) as error:
                 if not all(isinstance(leaf, LogError) for leaf in leaves(error)):
                     raise
                 self._error = clean_text(f"the store refused: {next(leaves(error))}")
+        if window.scope.cancelled_caught and window.cause is None:
+            raise RuntimeError(f"{self._work.name} was cancelled, and nobody asked for that")
 
     async def _bounded(self) -> None:
         """The work within its seconds."""

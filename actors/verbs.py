@@ -7,7 +7,7 @@ from typing import TypeAlias
 from callboard.actors.answered import answered, record
 from callboard.actors.books import PARKED, QUEUE, TURN, Turn
 from callboard.actors.checks import same_json
-from callboard.actors.children import CHILDREN, Child, news_of
+from callboard.actors.children import CHILDREN, Child, child_of, news_of
 from callboard.actors.claim import USERS
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import (
@@ -220,7 +220,7 @@ def resume(log: EventLog) -> Decision:
 
 def child_done(log: EventLog, letter: ChildDone) -> Decision:
     """The end of a child's turn, once, with the mail that tells the model where it is told; a repeat writes nothing."""
-    known = next((child for child in log[CHILDREN] if child.id == letter.child), None)
+    known = child_of(log[CHILDREN], letter.child)
     if known is None or known.turn >= letter.turn:
         return (), Accepted(log.seq - 1)
     text = letter.text[: CHILD_TEXT_MAX_CHARS if known.mail else ANSWER_MAX_CHARS]

@@ -54,6 +54,10 @@ CONTROL_TOOLS = (
     *("schedule_create", "schedule_list", "schedule_delete"),
     *("get_goal", "create_goal", "update_goal"),
 )
+LIMITS = (
+    *("depth_max", "running_max", "breadth_max", "spawned_max"),
+    *("tokens_max", "cost_usd_max", "seconds_max"),
+)  # of a tree of agents
 PROVIDERS = ("scripted", "replay", "openai", "anthropic")
 RESULTS = ("completed", "truncated", "interrupted", "retryable", "failed")
 TOKEN_TYPES = ("input", "cached", "output", "reasoning")  # cached is a part of input, reasoning of output
@@ -67,6 +71,7 @@ REASON = closed("reason", (*get_args(TurnReason), *get_args(Cause)))
 ENDING = closed("ending", get_args(Ending))
 RUNS_ON = closed("runs_on", ("trio", "thread", "asyncio"))
 CHILD_OUTCOME = closed("outcome", get_args(ChildStatus))
+LIMIT = closed("limit", LIMITS)
 DECISION = closed("decision", ("restart", "forget", "give_up", "escalate"))
 PROVIDER = closed("provider", PROVIDERS)
 RESULT = closed("result", RESULTS)

@@ -27,6 +27,7 @@ from callboard.actors.events import (
 from callboard.actors.facts import PLUGIN_EVENTS, ChildEnded
 from callboard.actors.notices import (
     AbandonedChanged,
+    AgentRefused,
     ChildRestarted,
     Flushed,
     HookRan,
@@ -326,10 +327,14 @@ def _runtime(shelf: Shelf) -> dict[type[Notice], Noticing]:
     restarts = shelf.counter("restarts_total", "What supervisors decided about ended children.", of.DECISION)
     lag = shelf.histogram("loop_lag_seconds", "How late a loop woke a timer.", LAG_BUCKETS_S, of.LOOP)
     abandoned = shelf.gauge("abandoned_tasks", "Abandoned work that still runs.", of.RUNS_ON)
+    refused = shelf.counter("agents_refused_total", "Agents, or turns of agents, that a limit refused.", of.LIMIT)
     lagged = shelf.counter("subscriber_lagged_total", "Times a reader fell behind its queue.")[()]
 
     def child_restarted(notice: ChildRestarted) -> None:
         restarts[notice.decision,].inc()
+
+    def agent_refused(notice: AgentRefused) -> None:
+        refused[notice.limit,].inc()
 
     def loop_lagged(notice: LoopLagged) -> None:
         lag[notice.loop,].observe(notice.seconds)
@@ -339,6 +344,7 @@ def _runtime(shelf: Shelf) -> dict[type[Notice], Noticing]:
 
     return {
         ChildRestarted: child_restarted,
+        AgentRefused: agent_refused,
         LoopLagged: loop_lagged,
         AbandonedChanged: abandoned_changed,
         SubscriberLagged: lambda _: lagged.inc(),

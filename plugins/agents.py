@@ -8,7 +8,7 @@ from typing import Literal
 import trio
 
 from callboard.actors.books import QUEUE
-from callboard.actors.children import CHILDREN, WORKING, Child, news_of
+from callboard.actors.children import CHILDREN, WORKING, Child, child_of, news_of
 from callboard.actors.errors import LogError, MailboxFull, SessionClosed, SessionNotFound, ToolError
 from callboard.actors.facts import ChildReleased
 from callboard.actors.lent import Agent
@@ -82,15 +82,11 @@ async def _find(view: View, target: str) -> Agent:
     return agent
 
 
-def _children_of(path: str, agents: Sequence[Agent]) -> tuple[Agent, ...]:
-    return tuple(agent for agent in agents if agent.path.rpartition("/")[0] == path)
-
-
 async def _waited_for(targets: list[str] | None, view: View) -> Sequence[Agent]:
     """Those whom a wait is about, each once."""
     here = view.path
     if targets is None:
-        return _children_of(here, await view.agents.all())
+        return view.agents.own()
     if not targets:
         raise ToolError("targets is empty: name the agents, or leave it out to wait for all.")
     if len(targets) > TARGETS_MAX:
@@ -123,7 +119,9 @@ async def _first_answer(view: View, id_: str) -> str | Failed:
     company = view.agents
 
     def known() -> Child:
-        return next(child for child in view[CHILDREN] if child.id == id_)
+        child = child_of(view[CHILDREN], id_)
+        assert child is not None, "it was started by this call"
+        return child
 
     try:
         with trio.move_on_after(FOREGROUND_MAX_S) as clock:
@@ -224,10 +222,8 @@ async def interrupt_agent(args: OneAgent, view: View) -> Did:
 async def list_agents(args: ListAgents, view: View) -> Listed:
     """List agents."""
     here = view.path
-    agents = await view.agents.all()
-    if args.scope == "children":
-        agents = _children_of(here, agents)
-    elif args.scope == "below":
+    agents = view.agents.own() if args.scope == "children" else await view.agents.all()
+    if args.scope == "below":
         agents = tuple(agent for agent in agents if agent.path.startswith(f"{here}/"))
     return Listed(*shown(agents, here, tasks=True))
 

@@ -23,6 +23,7 @@ sweep        asks sessions that rest for long to leave memory
 admission    which agent may start or go on in a tree, and the books of one tree
 recount      what a tree has used and started, counted from the store
 trees        the books of all open trees; who begins, who waits, whose budget is used up
+below        the turn of one agent whose end the turn of somebody above waits for
 birth        how the log of a subagent begins
 company      how the agents of a tree stand, and what one of them may have done to those below it
 spawn        the Spawner: starts subagents, and carries their ends to their parents
@@ -35,6 +36,7 @@ assembly     plugins, tools and hooks put together and checked
 arguments    what is passed to open_runtime and create, checked
 lines        slash and `!` lines, and which verb each is
 shown        what `state()` shows of folds that keep more or less than people should read
+outside      subagents that a program starts, as a tool would
 handle       SessionHandle: a session as people hold it
 post         mail between the sessions of one tree
 handover     approved plans become the first messages of new sessions

@@ -13,6 +13,7 @@ Busy seconds are the lengths of all turns in the tree, from start to end, added 
 count twice, and a turn that waits for an agent or for a person works too.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeAlias
@@ -183,33 +184,47 @@ class Books:
     """
 
     slots: dict[str, str] = attrs.field(factory=dict)  # agent: its parent
+    busy: Counter[str] = attrs.field(factory=Counter)  # parent: how many of those slots are of agents of its own
     spawned: int = 0
     paid: Spent = NOTHING_SPENT  # with the seconds of the turns that have ended
     turns: dict[str, float] = attrs.field(factory=dict)  # session: when its turn began, the root's included
 
     def place(self, parent: str, depth: int, now_s: float) -> Place:
         """What an agent below `parent` would find."""
-        siblings = sum(other == parent for other in self.slots.values())
-        return Place(depth, len(self.slots), siblings, self.spawned, self.spent(now_s))
+        return Place(depth, len(self.slots), self.busy[parent], self.spawned, self.spent(now_s))
+
+    def _take(self, agent: str, parent: str) -> None:
+        self._free(agent)
+        self.slots[agent] = parent
+        self.busy[parent] += 1
+
+    def _free(self, agent: str) -> bool:
+        parent = self.slots.pop(agent, None)
+        if parent is None:
+            return False
+        self.busy[parent] -= 1
+        if not self.busy[parent]:
+            del self.busy[parent]
+        return True
 
     def reserve(self, agent: str, parent: str, depth: int, limits: TreeLimits, now_s: float) -> Refusal | None:
         """A slot for an agent that is about to be started, counted as started; or the limit in its way."""
         refusal = admit(self.place(parent, depth, now_s), limits)
         if refusal is None:
-            self.slots[agent] = parent
+            self._take(agent, parent)
             self.spawned += depth > 1
         return refusal
 
     def cancel(self, agent: str, depth: int) -> None:
         """The agent was not started after all; harmless when it holds nothing."""
-        if self.slots.pop(agent, None) is not None:
+        if self._free(agent):
             self.spawned -= depth > 1
 
     def again(self, agent: str, parent: str, limits: TreeLimits, now_s: float) -> Refusal | None:
         """A slot for another turn of an agent; it has one already, or hears the limit in its way."""
         refusal = None if agent in self.slots else resume(self.place(parent, 1, now_s), limits)
         if refusal is None:
-            self.slots[agent] = parent
+            self._take(agent, parent)
         return refusal
 
     def enter(self, agent: str, parent: str, limits: TreeLimits, *, forced: bool) -> bool:
@@ -219,12 +234,12 @@ class Books:
         """
         if agent not in self.slots and not forced and room(self.place(parent, 1, 0.0), limits) is not None:
             return False
-        self.slots[agent] = parent
+        self._take(agent, parent)
         return True
 
     def settle(self, agent: str) -> bool:
         """The slot is free; False when there was none, so that it may be told any number of times."""
-        return self.slots.pop(agent, None) is not None
+        return self._free(agent)
 
     def begin(self, session: str, now_s: float) -> None:
         """A turn of this session began."""

@@ -16,11 +16,11 @@ from callboard.actors.alarm import AlarmClock
 from callboard.actors.childspec import ChildSpec, Intensity
 from callboard.actors.errors import IntensityReached, SessionClosed, UsageError
 from callboard.actors.events import SessionOpened
+from callboard.actors.messages import Refused
 from callboard.actors.model import Model
 from callboard.actors.notices import RuntimeLeft
 from callboard.actors.plugin import Command, Hook, Plugin
 from callboard.actors.session import Session
-from callboard.actors.stage import SpawnRequest
 from callboard.actors.store import Header, Store
 from callboard.actors.tool import Tool
 from callboard.metrics.collector import Snapshot
@@ -184,7 +184,8 @@ class Runtime:
             on_notice=ground.notice,
         )
         self._rooted = ground.guest.start(self._root.run)
-        self._looks = Looks(ground, self._sessions.registry, self._root, self._rooted.done)
+        registry, trees = self._sessions.registry, self._sessions.spawner.trees
+        self._looks = Looks(ground, registry, trees, self._root, self._rooted.done)
         self._probes = LagProbes(ground.guest, ground.notice)
         self._probes.start()
         if self.config.runtime.gc_policy == "manage":
@@ -286,10 +287,14 @@ class Runtime:
             raise UsageError(f"open takes the id of a session, got {session_id!r:.80}.")
         return await self._sessions.open(session_id)
 
-    async def spawn(self, session_id: str, name: str, task: str, *, notify: bool = True) -> str:
-        """Start a subagent of a live session; its id. `UsageError` says what is in the way."""
+    async def spawn(self, session_id: str, name: str, task: str, **how: Any) -> str | Refused:
+        """Start a subagent of a session that is open; its id, or the limit of its tree that refuses it.
+
+        `how` is what `SessionHandle.spawn` takes by name; a `UsageError` says what else is in the way.
+        """
         self._check_open()
-        return await self._sessions.spawn(SpawnRequest(session_id, name, task, notify=notify))
+        child = await self._sessions.handle(session_id).spawn(name, task, **how)
+        return child if isinstance(child, Refused) else child.id
 
     def actor(self, session_id: str) -> Session:
         """The actor of a session that is in memory; `SessionClosed` when there is none, or it left memory."""

@@ -4,16 +4,21 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import attrs
+from msgspec.structs import replace
 
 from callboard.actors.asked import APPROVALS, QUESTIONS
 from callboard.actors.awaited import until
 from callboard.actors.books import OPENED, PARKED, QUEUE, TURN
-from callboard.actors.children import CHILDREN, WORKING, Child, Children, Status, status_of
-from callboard.actors.eventlog import EventLog
-from callboard.actors.events import SessionOpened
+from callboard.actors.children import CHILDREN, UNSETTLED, WORKING, Child, Children, Status, child_of, status_of
+from callboard.actors.errors import LogError
+from callboard.actors.eventlog import LOGGER, EventLog
+from callboard.actors.events import SessionOpened, TurnEnded
+from callboard.actors.facts import ChildStatus
 from callboard.actors.lent import Agent
 from callboard.actors.session import Session
 from callboard.runtime.registry import Registry, opened_of
+
+LOST = "the agent was lost before it began"
 
 
 def log_in_memory(registry: Registry, session_id: str) -> EventLog | None:
@@ -39,6 +44,17 @@ def standing(registry: Registry, known: Child) -> Status:
     )
 
 
+def child_status(ended: TurnEnded) -> tuple[ChildStatus, str]:
+    """How a child's turn reads at its parent: status, and its last words or its error."""
+    if ended.cause == "shutdown":
+        return "stopped", ended.last_message or ""
+    if ended.reason in ("aborted", "interrupted"):
+        return "interrupted", ended.error or ended.last_message or ""  # the error says which budget is used up
+    if ended.error is not None:
+        return "failed", ended.error
+    return "completed", ended.last_message or ""
+
+
 def asks(log: EventLog) -> bool:
     """Whether the session waits for its user."""
     return bool(log[QUESTIONS]) or bool(log[APPROVALS])
@@ -61,15 +77,19 @@ class Company:
         registry: Registry,
         viewer: Session,
         read: Callable[[str], Awaitable[EventLog | None]],
+        has_agents: Callable[[str], Awaitable[bool]],
         interrupt: Callable[[Session, Session, int | None], None],
         close: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`read(id)` gives the log of a session that is not in memory, None where there is none."""
-        self._registry, self._viewer, self._read = registry, viewer, read
+        """`read(id)` gives the log of a session that is not in memory, None where there is none.
+
+        `has_agents(id)` answers for less whether that log may name agents of its own.
+        """
+        self._registry, self._viewer, self._read, self._has_agents = registry, viewer, read, has_agents
         self._interrupt, self._close = interrupt, close
 
     async def all(self) -> tuple[Agent, ...]:
-        """Every agent of the tree; below one that is not open none is listed."""
+        """Every agent of the tree, whether or not it is open; below one whose log cannot be read none is listed."""
         root_id = self._root_id()
         log = await self._log(root_id)
         if log is None:
@@ -78,11 +98,18 @@ class Company:
         below = [(child, False) for child in log[CHILDREN][::-1]]
         while below:
             known, closed = below.pop()
-            agent = self._agent(known, above_closed=closed)
+            try:
+                agent, children = await self._agent_and_below(known, above_closed=closed)
+            except LogError as error:
+                LOGGER.warning("session %s is listed without those below it: %s", known.id, error)
+                agent, children = self._agent(known, above_closed=closed), ()
             found.append(agent)
-            log = await self._log(known.id) if self._may_have_children(known.id) else None
-            below.extend((child, agent.closed) for child in _children(log)[::-1])
+            below.extend((child, agent.closed) for child in children[::-1])
         return tuple(found)
+
+    def own(self) -> tuple[Agent, ...]:
+        """The agents that this session started."""
+        return tuple(self._agent(known) for known in self._viewer.log[CHILDREN])
 
     async def find(self, path: str) -> Agent | None:
         """The agent at a path."""
@@ -91,11 +118,11 @@ class Company:
         log = await self._log(id_)
         agent = None if log is None else self._root(root_id, log)
         for name in names:
-            known = next((one for one in _children(log) if one.id == f"{id_}.{name}"), None)
+            known = child_of(_children(log), f"{id_}.{name}")
             if known is None:
                 return None
-            agent = self._agent(known, above_closed=agent is not None and agent.closed)
             id_, log = known.id, await self._log(known.id)
+            agent = self._agent(self._caught_up(known, log), above_closed=agent is not None and agent.closed)
         return agent
 
     def now(self, agents: Sequence[Agent]) -> tuple[Agent, ...]:
@@ -148,7 +175,7 @@ class Company:
 
     def _again(self, agent: Agent) -> Agent:
         log = log_in_memory(self._registry, agent.id.rpartition(".")[0])
-        known = next((one for one in _children(log) if one.id == agent.id), None)
+        known = child_of(_children(log), agent.id)
         return agent if known is None else attrs.evolve(self._agent(known), closed=agent.closed or known.closed)
 
     def _logs(self, id: str) -> Iterator[EventLog]:
@@ -165,9 +192,40 @@ class Company:
             for child in log[CHILDREN]:
                 yield from self._logs_below(child.id)
 
-    def _may_have_children(self, session_id: str) -> bool:
+    async def _agent_and_below(self, known: Child, *, above_closed: bool) -> tuple[Agent, Children]:
+        """An agent and those below it; a log that is not in memory is read only where that tells something."""
+        log = log_in_memory(self._registry, known.id)
+        if log is None and (self._is_behind(known) or await self._may_have_children(known.id)):
+            log = await self._read(known.id)
+            known = self._caught_up(known, log)
+        return self._agent(known, above_closed=above_closed), _children(log)
+
+    def _is_behind(self, known: Child) -> bool:
+        """Whether a program's end kept its parent, which is not open since, from hearing how its turn ended."""
+        parent = known.id.rpartition(".")[0]
+        return (
+            known.status in UNSETTLED
+            and not known.closed
+            and not any(one in self._registry for one in (known.id, parent))
+        )
+
+    def _caught_up(self, known: Child, log: EventLog | None) -> Child:
+        """What its parent will hear of it when that is opened; the same where it has heard."""
+        if not self._is_behind(known):
+            return known
+        if log is None:
+            return replace(known, status="failed", text=LOST)
+        last = log.last_end
+        if last is None or last.turn <= known.turn:
+            return replace(known, status="interrupted")
+        status, text = child_status(last)
+        return replace(known, status=status, text=text, turn=last.turn)
+
+    async def _may_have_children(self, session_id: str) -> bool:
+        if session_id not in self._registry:
+            return await self._has_agents(session_id)
         kept = self._registry.kept(session_id)
-        return session_id in self._registry and (kept is None or kept.has_children)
+        return kept is None or kept.has_children
 
     async def _log(self, session_id: str) -> EventLog | None:
         log = log_in_memory(self._registry, session_id)

@@ -3,13 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeGuard
 
-import msgspec
-
 from callboard.actors.checks import check_answer, check_approve, check_id, check_schema, check_steer, check_submit
 from callboard.actors.children import CHILDREN
 from callboard.actors.errors import SessionClosed, UsageError
 from callboard.actors.events import TurnEnded
-from callboard.actors.fold import Trail
 from callboard.actors.messages import (
     Accepted,
     AnswerQuestion,
@@ -42,14 +39,16 @@ from callboard.actors.messages import (
     Withdraw,
     Withdrawn,
 )
-from callboard.actors.stage import Stage
+from callboard.actors.stage import SpawnRequest, Stage
 from callboard.runtime.arguments import new_session_id
 from callboard.runtime.fork import Forks
 from callboard.runtime.lines import parse
 from callboard.runtime.lookup import Lookup
+from callboard.runtime.outside import first_turn, request_of, start
 from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
 from callboard.runtime.registry import Registry
-from callboard.runtime.shown import shown
+from callboard.runtime.shown import state_of
+from callboard.runtime.spawn import Spawner
 from callboard.runtime.waiting import Pending
 
 MODES = ("plan", "default")
@@ -61,6 +60,7 @@ class Home(Protocol):
     stage: Stage
     registry: Registry
     forks: Forks
+    spawner: Spawner
 
     @property
     def lookup(self) -> Lookup:
@@ -69,6 +69,10 @@ class Home(Protocol):
 
     async def stop_session(self, session_id: str) -> None:
         """Stop a session and its children."""
+        ...
+
+    async def spawn(self, request: SpawnRequest) -> str:
+        """Start a subagent; its id."""
         ...
 
 
@@ -343,15 +347,43 @@ class SessionHandle:
     def state(self) -> dict[str, Any]:
         """What is known of the session: every fold by its key, as plain values, and the number they are true for.
 
+        A root's also has `tree`, as `Trees.account` tells of it, and its `limits`.
         Of a session that left memory the log is read for it, here and now: a millisecond for each two hundred events.
         """
         log, phase = self._home.registry.log(self.id)
-        known: dict[str, Any] = {"seq": log.seq - 1, "phase": phase.value}
-        for projection in self._home.stage.folds.projections:
-            if projection.key in HIDDEN:
-                continue
-            known[projection.key] = shown(projection.key, msgspec.to_builtins(log[projection], enc_hook=_plain))
-        return known
+        trees = self._home.spawner.trees
+        tree = {} if self.parent is not None else {"tree": {"limits": trees.limits_shown(), **trees.account(self.id)}}
+        return {"seq": log.seq - 1, "phase": phase.value, **state_of(log, self._home.stage.folds.projections), **tree}
+
+    async def spawn(
+        self,
+        name: str,
+        task: str,
+        *,
+        role: str | None = None,
+        model: str | None = None,
+        fork_turns: str | int | None = "none",
+        background: bool = True,
+        detach: bool = False,
+        notify: bool = True,
+    ) -> "SessionHandle | Refused":
+        """Start a subagent of this session, as its `spawn_agent` would: same checks, same limits of the whole tree.
+
+        `fork_turns` of what was said here are copied for it: `none`, `all` or a number. It works beside this session;
+        with `background` false this returns when its first turn has ended, and whoever is cancelled before takes that
+        turn along. An interrupt here leaves a `detach`ed one alone. Its end is mail here in any case; with `notify`
+        false it wakes nobody. `Refused("limit_reached")` names the limit of the tree, what else is wrong is a
+        `UsageError`.
+        """
+        how = {"role": role, "model": model, "fork_turns": fork_turns}
+        how |= {"background": background, "detach": detach, "notify": notify}
+        child_id = await start(self._home, request_of(self.id, name, task, how))
+        if isinstance(child_id, Refused):
+            return child_id
+        child = SessionHandle(self._home, child_id, self.id, f"{self.path}/{name}", self._text_max_chars)
+        if not background:
+            await first_turn(self._home, child)
+        return child
 
     def children(self) -> tuple[str, ...]:
         """The ids of the subagents this session started."""
@@ -365,13 +397,3 @@ class SessionHandle:
 
 def _is_turn(turn: object) -> TypeGuard[int]:
     return isinstance(turn, int) and not isinstance(turn, bool) and turn >= 1
-
-
-def _plain(state: object) -> object:
-    """What msgspec does not know: our sequences as lists, and what a plugin keeps besides as its text."""
-    return list(state) if isinstance(state, Trail) else repr(state)
-
-
-HIDDEN = frozenset(
-    {"opened", "history", "turn", "seen", "todos_left", "plan_known", "handovers", "answers", "ask_parts"}
-)

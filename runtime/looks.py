@@ -16,6 +16,7 @@ from callboard.runtime.peek import program_name
 from callboard.runtime.place import ENDING, record_of
 from callboard.runtime.registry import Registry
 from callboard.runtime.supervisor import Supervisor
+from callboard.runtime.trees import Trees
 from callboard.runtime.vitals import STUCK_S, health_of
 
 
@@ -27,13 +28,17 @@ def is_stuck(actor: Session) -> bool:
 class Looks:
     """Reads, and changes nothing. `gave_up` answers whether the root supervisor has ended."""
 
-    def __init__(self, ground: Ground, registry: Registry, root: Supervisor, gave_up: Callable[[], bool]) -> None:
+    def __init__(
+        self, ground: Ground, registry: Registry, trees: Trees, root: Supervisor, gave_up: Callable[[], bool]
+    ) -> None:
+        self._trees = trees
         self._ground, self._registry, self._root, self._gave_up = ground, registry, root, gave_up
         self._began_s = steady_s()
 
     def statistics(self, snapshot: Snapshot) -> dict[str, Any]:
-        """The whole tree and the counts."""
-        return {"tree": attrs.asdict(self._root.statistics()), **self._counts(snapshot)}
+        """The whole tree, the counts, and the trees of agents by their roots."""
+        trees = {root: self._trees.account(root) for root in tuple(self._trees.open)}
+        return {"tree": attrs.asdict(self._root.statistics()), **self._counts(snapshot), "trees": trees}
 
     def _counts(self, snapshot: Snapshot) -> dict[str, Any]:
         abandoned = self._ground.stage.abandoned

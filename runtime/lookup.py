@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import Event, MessagesClaimed, TurnEnded, TurnStarted
+from callboard.actors.facts import ChildSpawned
 from callboard.actors.stage import Stage
 from callboard.actors.store import Header, Place, Record, Store
 from callboard.runtime.waiting import in_thread
@@ -70,6 +71,10 @@ class Lookup:
         """The number of the newest turn that was started; 0 before the first."""
         found = await self._find(session_id, TurnStarted, lambda event: True, MARKS_MAX)
         return 0 if found is None else int(found[0].turn)
+
+    async def has_agents(self, session_id: str) -> bool:
+        """Whether it ever started an agent."""
+        return await self._find(session_id, ChildSpawned, lambda event: True, MARKS_MAX) is not None
 
     async def find_ended(self, session_id: str, turn: int) -> TurnEnded | None:
         """The end of a turn."""

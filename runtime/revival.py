@@ -7,6 +7,7 @@ from callboard.actors.children import CHILDREN, UNSETTLED, Child
 from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER
 from callboard.actors.session import Session
+from callboard.runtime.company import LOST
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.registry import Registry, opened_of
 from callboard.runtime.spawn import Spawner
@@ -61,7 +62,7 @@ class Revival:
                 self._spawner.lost(parent, known, f"the agent's log cannot be read: {error}")
                 return
             if child is None:
-                self._spawner.lost(parent, known, "the agent was lost before it began")
+                self._spawner.lost(parent, known, LOST)
                 return
             await self._tell(child, known)
 

@@ -12,7 +12,7 @@ import trio
 from callboard.actors.alarm import AlarmClock
 from callboard.actors.children import CHILDREN, UNSETTLED
 from callboard.actors.childspec import Exit, Intensity
-from callboard.actors.errors import CallboardError, LogError, SessionClosed, SessionNotFound, ToolError, UsageError
+from callboard.actors.errors import CallboardError, LogError, SessionClosed, SessionNotFound, UsageError
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Wake
 from callboard.actors.notices import ChildRestarted
@@ -65,8 +65,7 @@ class Sessions:
         self._one = OneByOne(guest)
         self.lookup = Lookup(stage.store, stage.codec)
         self.forks = Forks(stage, self.registry, self.lookup, self._one.on_trio, self._one.alone, self._from_store)
-        agents = config.agents
-        wake = agents.notify == "wake"
+        agents, wake = config.agents, config.agents.notify == "wake"
         self.spawner = Spawner(
             *(stage, limits, self.registry, self, models.checked), roles=agents.roles, cascade=agents.cascade, wake=wake
         )
@@ -89,6 +88,12 @@ class Sessions:
     def handles(self) -> tuple[SessionHandle, ...]:
         """All sessions that are open, in memory or not."""
         return tuple(self._handle(id_, opened) for id_, opened in self.registry.places())
+
+    def handle(self, session_id: str) -> SessionHandle:
+        """The handle of a session that is open; `SessionClosed` when there is none."""
+        kept = self.registry.kept(session_id)
+        opened = kept.opened(session_id) if kept is not None else opened_of(self.registry.actor(session_id))
+        return self._handle(session_id, opened)
 
     def _handle(self, session_id: str, opened: SessionOpened) -> SessionHandle:
         return SessionHandle(self, session_id, opened.parent, opened.path, self.stage.limits.text_max_chars)
@@ -141,13 +146,10 @@ class Sessions:
             await self.open(session_id)
 
     async def spawn(self, request: SpawnRequest) -> str:
-        """Start a subagent from outside; its id. `UsageError` says what is in the way."""
-        try:
-            self.registry.check_thread()
-            child_id, _ = await self._one.on_trio(partial(self._spawn, request))
-        except ToolError as error:
-            raise UsageError(str(error)) from None
-        return child_id
+        """Start a subagent from outside; its id. `ToolError` says what is in the way, `TreeFull` which limit."""
+        self.registry.check_thread()
+        child_id, _ = await self._one.on_trio(partial(self._spawn, request))
+        return str(child_id)
 
     async def _spawn(self, request: SpawnRequest) -> tuple[str, str]:
         await self.registry.loaded(request.parent)
@@ -169,9 +171,7 @@ class Sessions:
         async with self._one.alone(session_id):
             if self.registry.get(session_id) is None and not self.registry.is_passivated(session_id):
                 await self._read(session_id, parent)
-            kept = self.registry.kept(session_id)
-            opened = kept.opened(session_id) if kept is not None else opened_of(self.registry.actor(session_id))
-            return self._handle(session_id, opened)
+            return self.handle(session_id)
 
     async def _open_above(self, session_id: str) -> str | None:
         """An agent lives below its parent, so that is opened first, or neither; its id, None without any."""
@@ -234,10 +234,11 @@ class Sessions:
             self._crashed(actor, str(error))
             return "normal"
         finally:
-            if trio.current_effective_deadline() == -math.inf:  # cancelled: it did not end when it was asked
+            killed = trio.current_effective_deadline() == -math.inf  # it did not end when it was asked, or nobody asked
+            if killed:
                 actor.close()
-            if actor.phase is Phase.STOPPED:
-                self._forget(actor)
+            if actor.phase is Phase.STOPPED and (not killed or self._troupes.expects(actor)):
+                self._forget(actor)  # else it is a crash, and its supervisor's to tell
 
     def _holds(self, actor: Session) -> bool:
         """(the registry) Whether its children, or what is being done to it, keep a resting session in memory."""
@@ -320,19 +321,25 @@ class Sessions:
         return [child.id for child in log[CHILDREN] if child.id in self.registry]
 
     async def _end_all(self, actors: Iterable[Session]) -> None:
-        for actor in await self._troupes.end_all(actors):
+        ending = list(actors)
+        for actor in await self._troupes.end_all(ending):
             actor.close()
             self._forget(actor)
+        for actor in ending:
+            if self.registry.live.get(actor.id) is actor:  # it crashed, and who was asked to end is not told of
+                self._lost(actor)
 
     def _child_ended(self, notice: ChildRestarted) -> None:
         """(a supervisor) A session's actor ended, and it is decided what follows."""
         self._on_notice(notice)
-        actor = self.registry.live.get(notice.child)
-        if actor is not None and notice.decision != "restart":
-            if actor.waiters is not None:
-                actor.waiters.stopped(SessionClosed(GIVEN_UP.format(id=actor.id)))
-            self._crashed(actor, "the agent crashed")
-            self._bury(actor)
+        if (actor := self.registry.live.get(notice.child)) is not None and notice.decision != "restart":
+            self._lost(actor)
+
+    def _lost(self, actor: Session) -> None:
+        if actor.waiters is not None:
+            actor.waiters.stopped(SessionClosed(GIVEN_UP.format(id=actor.id)))
+        self._crashed(actor, "the agent crashed")
+        self._bury(actor)
 
     def _bury(self, actor: Session) -> None:
         """It is open no more; its log gets the end of the turn that the last crash left open, and its readers see it.
@@ -357,9 +364,8 @@ class Sessions:
 
     def _crashed(self, actor: Session, error: str) -> None:
         """Nobody will run this actor again: tell all who wait, its parent, and its children."""
-        children = [
-            id_ for id_, opened in self.registry.places() if opened.parent == actor.id
-        ]  # its log may lag behind
+        places = self.registry.places()  # its log may lag behind
+        children = [id_ for id_, opened in places if opened.parent == actor.id]
         actor.close()
         if (opened := opened_of(actor)).parent is not None:
             self.spawner.crashed(actor, opened, error)

@@ -1,13 +1,28 @@
 """Shown: what people and programs see in `state()` of the folds that keep more, or less, than they should read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
+from callboard.actors.eventlog import EventLog
 from callboard.actors.facts import ApprovalAsked, QuestionAsked
+from callboard.actors.fold import Projection, Trail
 
 GOAL_PARTS = ("rounds", "tokens", "spent_ms", "created_ms", "updated_ms", "corrupt")
 INTERNAL = ("asked", "before")  # parts of the permissions that are kept for the fold's own sake
+
+
+def state_of(log: EventLog, projections: Iterable[Projection[Any]]) -> dict[str, Any]:
+    """The folds of a log by their keys, as plain values."""
+    seen = (one for one in projections if one.key not in HIDDEN)
+    return {one.key: shown(one.key, msgspec.to_builtins(log[one], enc_hook=_plain)) for one in seen}
+
+
+def _plain(state: object) -> object:
+    """What msgspec does not know: our sequences as lists, and what a plugin keeps besides as its text."""
+    return list(state) if isinstance(state, Trail) else repr(state)
 
 
 def shown(key: str, state: Any) -> Any:
@@ -55,4 +70,8 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "goal": _goal,
         "schedule": _schedule,
     }
+)
+
+HIDDEN = frozenset(
+    {"opened", "history", "turn", "seen", "todos_left", "plan_known", "handovers", "answers", "ask_parts"}
 )

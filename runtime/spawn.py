@@ -2,26 +2,27 @@
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
 import attrs
 
 from callboard.actors.books import OPENED, QUEUE, TURN
-from callboard.actors.children import CHILDREN, WORKING, Child
+from callboard.actors.children import CHILDREN, WORKING, Child, child_of
 from callboard.actors.errors import CallboardError, LogError, ToolError, UsageError
 from callboard.actors.eventlog import EventLog
-from callboard.actors.events import Cause, MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
+from callboard.actors.events import MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
 from callboard.actors.facts import ChildClosed, ChildSpawned, ChildStatus
 from callboard.actors.messages import ChildDone, Interrupt, Stop, Submit
 from callboard.actors.phase import Phase
 from callboard.actors.receipts import clean_text
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
-from callboard.runtime.admission import TreeLimits
+from callboard.runtime.admission import Refusal, TreeLimits
+from callboard.runtime.below import Below
 from callboard.runtime.birth import NO_ROLES, Roles, copied, opening_of, role_of
-from callboard.runtime.company import Company, log_in_memory, standing
+from callboard.runtime.company import Company, child_status, log_in_memory, standing
 from callboard.runtime.lookup import Lookup
 from callboard.runtime.registry import Registry, opened_of
 from callboard.runtime.trees import Trees
@@ -33,6 +34,14 @@ ENDING = (Phase.STOPPING, Phase.STOPPED)
 AT_REST = (Phase.IDLE, Phase.STOPPED)
 TELL_AGAIN_S = 1.0  # until a parent that could not take the end of a child is told of it again
 TELLS_MAX = 300
+
+
+class TreeFull(ToolError):
+    """A limit of the tree is in the way of another agent."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
 class Sessions(Protocol):
@@ -96,7 +105,7 @@ class Spawner:
         if parent is None or opened is None or parent.phase in ENDING or parent.id in self.closing:
             raise ToolError(f"session {request.parent!r} is ending: it starts no agents.")
         path = f"{opened.path}/{request.name}"
-        if any(child.path == path for child in parent.log[CHILDREN]):
+        if child_of(parent.log[CHILDREN], child_id) is not None:
             raise ToolError(f"an agent {path} exists already: choose another task_name.")
         if taken or self._registry.get(child_id) is not None:
             raise ToolError(f"a session {child_id!r} exists already: choose another task_name.")
@@ -151,7 +160,7 @@ class Spawner:
         """
         refusal = self.trees.reserve(child_id, parent.id, opening)
         if refusal is not None:
-            raise ToolError(str(refusal))
+            raise TreeFull(refusal)
         try:
             parent.log.append(spawned)
         except LogError:
@@ -203,25 +212,34 @@ class Spawner:
         self._tell(parent, ChildDone(known.id, known.path, status, text, turn, wake=False))
 
     def interrupt_children(self, parent: Session) -> None:
-        """A parent is being aborted: its children are too, each with a window of its own, those below one that rests.
+        """A parent is being aborted: so is all below it, before it looks at its own work, each in a window of its own.
 
-        All but the detached ones; without `cascade` only the one that the turn itself waits for.
+        All but the detached ones; without `cascade` only the one that the turn itself waits for. Its turn ends behind
+        theirs.
         """
+        window = parent.scene.window
+        assert window is not None, "it is the window of this turn that opens"
+        for child in self._below(parent):
+            child.abort("parent")
+            child.tell(Interrupt(None, "parent", reply=Below(child, window).answered))
+
+    def _below(self, parent: Session) -> Iterator[Session]:
+        """Whom an interrupt of this one reaches: of those that rest also who is below them."""
         turn = parent.log[TURN].number
         for known in parent.log[CHILDREN]:
             awaited = known.call != "" and known.called == turn
             child = self._registry.get(known.id)
             if child is not None and (awaited or (self._cascade and not known.detached)):
-                self._interrupt_one(child, "parent", None)
-
-    def _interrupt_one(self, child: Session, cause: Cause, turn: int | None) -> None:
-        if child.phase in AT_REST:  # those below one that works hear of it from that one
-            self.interrupt_children(child)
-        child.tell(Interrupt(turn, cause))
+                if child.phase in AT_REST:  # those below one that works hear of it from that one
+                    yield from self._below(child)
+                yield child
 
     def interrupt(self, viewer: Session, child: Session, turn: int | None) -> None:
         """(an agent) Interrupt another one; who waits for that without having asked for the interrupt goes on by it."""
-        self._interrupt_one(child, "parent" if opened_of(child).parent == viewer.id else "interrupted", turn)
+        if child.phase in AT_REST:
+            for below in self._below(child):
+                below.tell(Interrupt(None, "parent"))
+        child.tell(Interrupt(turn, "parent" if opened_of(child).parent == viewer.id else "interrupted"))
 
     def working(self, session_id: str) -> int:
         """How many of the agents that a session started are working."""
@@ -231,7 +249,8 @@ class Spawner:
     def seen_by(self, session_id: str) -> Company:
         """The agents of its tree, for a session."""
         viewer = self._registry.actor(session_id)
-        return Company(self._registry, viewer, partial(self._lookup.log, self._stage), self.interrupt, self.close)
+        read, has_agents = partial(self._lookup.log, self._stage), self._lookup.has_agents
+        return Company(self._registry, viewer, read, has_agents, self.interrupt, self.close)
 
     async def close(self, session_id: str) -> None:
         """(Trio) End an agent and all below it for good; that it is closed is durable before anything ends."""
@@ -239,7 +258,7 @@ class Spawner:
         if parent_id not in self._registry:
             await self._sessions.open(parent_id)
         parent = await self._registry.loaded(parent_id)
-        known = next((child for child in parent.log[CHILDREN] if child.id == session_id), None)
+        known = child_of(parent.log[CHILDREN], session_id)
         if known is not None and not known.closed:
             parent.log.append(ChildClosed(session_id))
             await parent.log.flush()
@@ -316,14 +335,3 @@ def close_unbegun(log: EventLog) -> None:
     claimed = (MessagesClaimed(ids),) if ids else ()
     ended = TurnEnded(1, "interrupted", started_ms=at_ms, ended_ms=at_ms)
     log.append(TurnStarted(1, start="automatic", started_ms=at_ms), *claimed, ended, at_ms=at_ms)
-
-
-def child_status(ended: TurnEnded) -> tuple[ChildStatus, str]:
-    """How a child's turn reads at its parent: status, and its last words or its error."""
-    if ended.cause == "shutdown":
-        return "stopped", ended.last_message or ""
-    if ended.reason in ("aborted", "interrupted"):
-        return "interrupted", ended.error or ended.last_message or ""  # the error says which budget is used up
-    if ended.error is not None:
-        return "failed", ended.error
-    return "completed", ended.last_message or ""

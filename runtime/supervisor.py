@@ -127,6 +127,11 @@ class Supervisor:
             self._below.pop(id, None)
             self._look_empty()
 
+    def expects(self, id: str) -> bool:
+        """Whether the end of a child is on purpose, or nobody's concern any more."""
+        child = self._children.get(id)
+        return child is None or child.asked or self._phase != "up" or self._guest.ending
+
     def children(self) -> tuple[ChildRecord, ...]:
         """The children in start order."""
         return tuple(child.record() for child in self._children.values())

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import attrs
 
@@ -12,6 +13,7 @@ from callboard.actors.errors import SessionClosed
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import SessionOpened, StartKind, Usage
 from callboard.actors.messages import Wake
+from callboard.actors.notices import AgentRefused
 from callboard.actors.phase import Phase
 from callboard.actors.stage import Stage
 from callboard.actors.timers import Timer
@@ -97,7 +99,13 @@ class Trees:
 
         It is settled by the end of the agent's turn, by `unused`, by `cancel`, or when the agent is open no more.
         """
-        return self.of(opened.root).books.reserve(agent, parent, opened.depth, self.limits, self.now_s())
+        refusal = self.of(opened.root).books.reserve(agent, parent, opened.depth, self.limits, self.now_s())
+        return self._told(refusal)
+
+    def _told(self, refusal: Refusal | None) -> Refusal | None:
+        if refusal is not None:
+            self._stage.on_notice(AgentRefused(refusal.limit))
+        return refusal
 
     def cancel(self, agent: str, opened: SessionOpened) -> None:
         """Nothing of it is on a log: it was not started."""
@@ -113,7 +121,7 @@ class Trees:
         actor, opened = self._registry.get(agent), self._opened(agent)
         if opened is None or opened.parent is None or (actor is not None and actor.phase in WORKING):
             return None
-        return self.of(opened.root).books.again(agent, opened.parent, self.limits, self.now_s())
+        return self._told(self.of(opened.root).books.again(agent, opened.parent, self.limits, self.now_s()))
 
     def unused(self, agent: str) -> None:
         """The agent has answered: if no turn of it runs, none will use the slot."""
@@ -189,6 +197,33 @@ class Trees:
         """What a tree has used by now; only what has a limit is counted."""
         tree = self.open.get(root)
         return NOTHING_SPENT if tree is None else tree.books.spent(self.now_s())
+
+    # -- shown -------------------------------------------------------------------------------------------------------
+
+    def limits_shown(self) -> dict[str, Any]:
+        """The limits of every tree."""
+        return attrs.asdict(self.limits)
+
+    def account(self, root: str) -> dict[str, Any]:
+        """What a tree has used of its budgets, None where that is not counted, and its agents at this moment.
+
+        They are `running`, or have a slot `reserved` for a turn that has not begun, or are `waiting` for a slot;
+        `spawned` were started by agents, ever.
+        """
+        tree, limits = self.open.get(root) or Tree(), self.limits
+        spent = tree.books.spent(self.now_s())
+        running = sum(session != root for session in tree.turns)
+        return {
+            "used": {
+                "tokens": spent.tokens if limits.bounded else None,
+                "cost_usd": spent.cost_usd if limits.bounded else None,
+                "seconds": spent.seconds if limits.seconds_max is not None else None,
+            },
+            "running": running,
+            "reserved": len(tree.books.slots.keys() - tree.turns.keys()),
+            "waiting": list(tree.waiting),
+            "spawned": tree.books.spawned,
+        }
 
     # -- busy seconds ------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,11 @@ class Troupes:
         supervisor = self._of(session_id, root)
         return supervisor is None or await supervisor.stop_child(session_id)
 
+    def expects(self, actor: Session) -> bool:
+        """Whether a session ends because it was asked to."""
+        supervisor = self._of(actor.id, root_of(opened_of(actor), actor.id))
+        return supervisor is None or supervisor.expects(actor.id)
+
     def let_go(self, session_id: str, root: str) -> None:
         """(the session itself, about to end) Another may take its id at once."""
         supervisor = self._of(session_id, root)

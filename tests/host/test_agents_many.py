@@ -66,6 +66,27 @@ async def test_a_thousand_that_end_at_once():
         assert Counter({f"agent:/root/n{n}": 1 for n in range(MANY)}) == read
 
 
+async def cost_of_each_s(count: int) -> float:
+    """Processor seconds for each of so many agents of one parent, from the first start to the last end."""
+    limits = Agents(notify="queue", running_max=count, breadth_max=count, spawned_max=count)
+    config = RuntimeConfig(agents=limits, runtime=Bounds(mailbox_max=2 * count))
+    async with open_runtime(config, model=ScriptedModel(lambda prompt: Reply("done"))) as rt:
+        await rt.create("p")
+        began_s = time.process_time()
+        for number in range(count):
+            await rt.spawn("p", f"n{number}", "work")
+        log = rt.actor("p").log
+        await until(lambda: all(child.turn for child in log[CHILDREN]), 60)
+        return (time.process_time() - began_s) / count
+
+
+@pytest.mark.limit_s(120)
+async def test_cost_of_an_agent_does_not_grow_with_its_siblings():
+    """Each of 4,000 agents of one parent costs about what each of 1,000 does; it was three times that."""
+    few_s, many_s = await cost_of_each_s(1_000), await cost_of_each_s(4_000)
+    assert many_s < 1.8 * few_s, (few_s, many_s)
+
+
 async def test_twelve_that_end_while_a_tool_runs():
     """The ends of twelve agents that come while a tool of their parent runs are all read at its next step."""
     all_done = trio.Event()

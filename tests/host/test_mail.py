@@ -33,7 +33,7 @@ async def test_parent_and_child_write_to_each_other(tmp_path):
 
     async with open_runtime(model=ScriptedModel(model), tools=[answer], store=f"sqlite:///{tmp_path / 's.db'}") as rt:
         parent = await rt.create("p")
-        child = await rt.open(await rt.spawn("p", "kid", "wait for mail"))
+        child = await rt.open(str(await rt.spawn("p", "kid", "wait for mail")))
         await child.wait_idle()
         await parent.wait_idle()
         assert isinstance(await parent.mail("/root/kid", "how much?"), Accepted)
@@ -50,7 +50,7 @@ async def test_mail_opens_an_agent_that_is_only_in_the_store(tmp_path):
     url = f"sqlite:///{tmp_path / 's.db'}"
     async with open_runtime(model=ScriptedModel(), store=url) as rt:
         await rt.create("p")
-        await (await rt.open(await rt.spawn("p", "kid", "task"))).wait_idle()
+        await (await rt.open(str(await rt.spawn("p", "kid", "task")))).wait_idle()
     model = ScriptedModel(lambda prompt: Reply(said(prompt)))
     async with open_runtime(model=model, store=url) as rt:
         parent = await rt.open("p")

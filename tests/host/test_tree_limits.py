@@ -1,5 +1,7 @@
 """Limits of whole trees: who may start, who waits for a slot, and that every slot comes free."""
 
+import asyncio
+
 import pytest
 import trio
 
@@ -14,12 +16,13 @@ from callboard.actors import (
     View,
     tool,
 )
+from callboard.actors.books import TURN
 from callboard.actors.memory import MemoryStore
 from callboard.actors.messages import Accepted, Refused
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.registry import opened_of
-from callboard.runtime.settings import Agents
+from callboard.runtime.settings import Agents, Bounds
 
 from .hosted import echo, until
 from .parents import Parent, lasting, of, results, spawn, wait
@@ -111,13 +114,33 @@ async def test_interrupt_frees_all_slots():
         assert 0 == sum("refused" in text for text in play.read)
 
 
+async def test_root_is_never_kept_waiting():
+    """However full its tree is, and whatever its agents ask for, the root's own turns begin at once and go on."""
+
+    def child(prompt):
+        return spawn(*(f"x{prompt.step}_{n}" for n in range(5)))
+
+    play = Parent(spawn("a", "b", "c"), Reply("first"), child=child)
+    limits = Agents(running_max=3, depth_max=1, notify="queue")
+    config = RuntimeConfig(agents=limits, runtime=Bounds(steps_max=100_000))
+    async with open_runtime(config, model=ScriptedModel(play)) as rt:
+        s = await rt.create("p")
+        assert "first" == (await s.run("go")).last_message
+        await until(lambda: all(rt.actor(f"p.{name}").log[TURN].step > 20 for name in "abc"), 20)
+        assert {"p.a", "p.b", "p.c"} == set(books(rt).slots)
+        for _ in range(5):
+            assert "parent done" == (await asyncio.wait_for(s.run("and?"), 5)).last_message
+        assert {"p.a", "p.b", "p.c"} == set(books(rt).slots)
+        assert [] == rt.statistics()["trees"]["p"]["waiting"]
+
+
 async def test_agent_that_never_began_holds_nothing():
     """An agent that is stopped before its first turn leaves no slot behind."""
     async with open_runtime(RuntimeConfig(agents=Agents(running_max=1)), model=ScriptedModel(Parent())) as rt:
         s = await rt.create("p")
         for name in ("a", "b"):
             child = await rt.spawn("p", name, "work", notify=False)
-            await (await rt.open(child)).stop()
+            await (await rt.open(str(child))).stop()
             assert {} == books(rt).slots
         assert "p.c" == await rt.spawn("p", "c", "work", notify=False)
         await until(lambda: 3 == len(of(ChildEnded, rt, "p")))

@@ -110,6 +110,7 @@ def flood(recorder: Recorder, rng: random.Random, names: list[str]) -> None:
         recorder.event(Unknown(name, b""))
         recorder.notice(notices.HookRan(tool, word("ok", "failed", "blocked")))
         recorder.notice(notices.ChildRestarted("c", word("restart", "forget")))
+        recorder.notice(notices.AgentRefused(word("depth_max", "tokens_max")))
         recorder.notice(notices.LoopLagged(word("trio", "asyncio"), 0.1))
         recorder.notice(notices.AbandonedChanged(word("trio", "thread"), 1))
 

@@ -34,6 +34,7 @@ CLOSED = {
     ("model_requests", "result"): of.RESULT,
     ("store_errors", "kind"): of.STORE_ERROR,
     ("restarts", "decision"): of.DECISION,
+    ("agents_refused", "limit"): of.LIMIT,
     ("hook_runs", "status"): of.HOOK_STATUS,
     ("approvals", "decision"): of.APPROVAL,
     ("goal_changes", "operation"): of.GOAL_OPERATION,

@@ -193,6 +193,8 @@ NOTICES_COUNTED: tuple[tuple[notices.Notice, dict[str, float]], ...] = (
     (notices.HookRan("gate", "rewrote"), {"hook_runs_total{hook=gate,status=rewrote}": 1}),
     (notices.HookRan("x", "y"), {"hook_runs_total{hook=other,status=other}": 1}),
     (notices.ChildRestarted("c", "escalate"), {"restarts_total{decision=escalate}": 1}),
+    (notices.AgentRefused("breadth_max"), {"agents_refused_total{limit=breadth_max}": 1}),
+    (notices.AgentRefused("x"), {"agents_refused_total{limit=other}": 1}),
     (
         notices.LoopLagged("trio", 0.25),
         {"loop_lag_seconds_count{loop=trio}": 1, "loop_lag_seconds_sum{loop=trio}": 0.25},

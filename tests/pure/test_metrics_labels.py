@@ -30,7 +30,15 @@ NAMES = frozenset(
     (
         *("control_tool_calls", "control_tool_seconds", "tool_calls", "tool_seconds"),
         *("turns", "turn_seconds", "turn_first_token_seconds", "steps", "step_overhead_seconds", "abort_seconds"),
-        *("abandoned_tasks", "sessions", "mailbox_messages", "queued_messages", "subagents", "subagent_depth"),
+        *(
+            "abandoned_tasks",
+            "sessions",
+            "mailbox_messages",
+            "queued_messages",
+            "agents_refused",
+            "subagents",
+            "subagent_depth",
+        ),
         *("restarts", "model_requests", "model_seconds", "model_tokens", "model_cost_usd"),
         *("events", "flush_seconds", "flush_batch_events", "store_errors", "loop_lag_seconds"),
         *("questions", "approvals", "reminders", "reminder_lag_seconds", "goal_changes", "goal_rounds"),

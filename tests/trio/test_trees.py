@@ -4,7 +4,7 @@ The seeds here take some seconds; `python -m tests.trio.trees --runs 5000` takes
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import trio
 
 from callboard.actors.codec import Codec
 from callboard.actors.envelope import Envelope
-from callboard.actors.errors import LogError
+from callboard.actors.errors import LogError, SessionClosed
 from callboard.actors.events import TurnEnded
 from callboard.actors.facts import ChildEnded
 from callboard.actors.memory import MemoryStore
@@ -51,8 +51,12 @@ async def play(prompt: Prompt) -> Reply:
 
 async def bug(view: View, messages: tuple[Message, ...]) -> Enter:
     """Brings an actor down that is told to go down."""
-    if any(message.text == "crash" for message in messages):
-        raise LookupError("a bug in a plugin")
+    for message in messages:
+        if message.text.startswith("crash"):
+            await trio.sleep(1)
+            for _ in range(int(message.text.removeprefix("crash") or 0)):
+                await trio.lowlevel.checkpoint()
+            raise LookupError("a bug in a plugin")
     return Enter(messages)
 
 
@@ -134,6 +138,23 @@ async def test_agents_below_a_crashed_agent_end_with_it():
         assert set() == orphans(grove)
     assert [(1, "completed"), (2, "failed")] == ends(store, "p", "p.a")
     assert [(1, "stopped")] == ends(store, "p.a.x", "p.a.x.y")
+
+
+@pytest.mark.parametrize("rounds", range(6))
+async def test_agent_that_crashes_while_it_is_told_to_end(rounds):
+    """An agent whose crash and whose end come at once is gone, with the turn closed, and those who wait are told."""
+    store = MemoryStore()
+    async with grown(store) as grove:
+        await grove.create("p")
+        await spawned(grove, "p", "a", "crash")
+        below = await spawned(grove, "p.a", "x", f"crash {rounds}")
+        with suppress(SessionClosed), trio.fail_after(5):
+            await below.wait(1)
+        await until(lambda: set(grove.sessions.registry.live) == {"p"}, within_s=5)
+    assert [(1, "failed")] == ends(store, "p", "p.a")
+    events = [Codec().decode(record.body) for record in store.read("p.a.x", -1, 10_000)]
+    (ended,) = of_kind(events, TurnEnded)
+    assert (ended.reason, ended.cause) in {("interrupted", None), ("aborted", "shutdown")}
 
 
 async def test_agents_below_a_dismissed_agent_end_with_it():

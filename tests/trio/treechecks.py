@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from callboard.actors.abort import ABORT_WINDOW_S, BELOW_S
 from callboard.actors.books import HISTORY, PARKED, QUEUE, TURN
 from callboard.actors.claim import next_start
 from callboard.actors.eventlog import EventLog
@@ -20,8 +21,8 @@ from callboard.actors.facts import ChildEnded, ChildSpawned, PlanApproved, PlanH
 from callboard.actors.memory import MemoryStore
 from callboard.actors.mode import MODE
 from callboard.plugins.handovers import message_id, session_of
+from callboard.runtime.company import child_status
 from callboard.runtime.registry import opened_of
-from callboard.runtime.spawn import child_status
 
 from .grove import Grove
 from .strict import check_history, check_log, of_kind
@@ -78,7 +79,8 @@ def check_session(grove: Grove, id_: str, events: Sequence[Event]) -> None:
     ends = of_kind(events, TurnEnded)
     assert len(ends) == again[TURN].number
     assert sum(len(e.receipts) for e in ends) == len(of_kind(events, ToolReturned))
-    assert all(e.abort_s is None or e.abort_s <= 0.1 + 1e-6 for e in ends), f"{id_}: an abort took too long"
+    most_s = ABORT_WINDOW_S + (BELOW_S if of_kind(own, ChildSpawned) else 0.0)
+    assert all(e.abort_s is None or e.abort_s <= most_s + 1e-6 for e in ends), f"{id_}: an abort took too long"
     fired = Counter((e.id, e.at_ms) for e in of_kind(events, ReminderFired))
     assert set(fired.values()) <= {1}, f"{id_}: a reminder was fired twice"
 

@@ -21,6 +21,7 @@ from callboard.actors.errors import (
     ModelError,
     SessionClosed,
     SessionNotFound,
+    ToolError,
     UsageError,
 )
 from callboard.actors.messages import Accepted
@@ -59,7 +60,7 @@ APPENDS_MAX = 400  # after so many at most a kill comes
 BOUND_S = 7200.0  # of virtual time: whatever waits longer waits for ever
 QUIET_LOOKS = 4
 LOOK_S, LOOKS_MAX = 3.0, 4  # orphans that are seen so often, so far apart, are orphans
-REFUSALS = (LogError, MailboxFull, SessionClosed, SessionNotFound, UsageError)
+REFUSALS = (LogError, MailboxFull, SessionClosed, SessionNotFound, ToolError, UsageError)
 
 
 class Killed(Exception):
