@@ -44,7 +44,8 @@ ground       what a runtime stands on: Trio run, store, metrics, nursery
 place        one live session as its supervisor and its actor see it
 troupe       under which supervisor each session stands
 onebyone     what is done to one session is done one after the other
-sessions     all sessions: created, opened, revived, stopped, forgotten
+endings      how sessions leave: stopped level by level, crashed and buried, forgotten
+sessions     all sessions: created, opened, revived
 nodes        the supervision tree as plain data, in slices
 peek         a local socket at which other programs ask for it
 looks        what a runtime tells of itself

@@ -220,11 +220,11 @@ class Runtime:
             self._garbage.stop()
         left: tuple[str, ...] = ()
         try:
-            left = await self._sessions.end(ends_s)
+            left = await self._sessions.endings.end(ends_s)
         finally:
             self._rooted.cancel()
             left += await self._ground.close(ends_s, self._rooted)
-            self._sessions.closed()
+            self._sessions.endings.closed()
             if not self._rooted.cancelled() and self._rooted.done():
                 self._rooted.exception()  # read, because nobody has to wait() for it
             self._phase, self._left = "closed", tuple(dict.fromkeys(left))

@@ -1,9 +1,8 @@
-"""Sessions: the sessions of one runtime; each is created, opened, revived, stopped and forgotten here."""
+"""Sessions: the sessions of one runtime; each is created, opened and revived here."""
 
-import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,8 +14,6 @@ from callboard.actors.childspec import Exit, Intensity
 from callboard.actors.errors import CallboardError, LogError, SessionClosed, SessionNotFound, UsageError
 from callboard.actors.events import SessionOpened
 from callboard.actors.messages import Wake
-from callboard.actors.notices import ChildRestarted
-from callboard.actors.opening import mend
 from callboard.actors.phase import Phase
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
@@ -24,6 +21,7 @@ from callboard.metrics.collector import Snapshot
 from callboard.runtime.admission import TreeLimits
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.crossing import Starts
+from callboard.runtime.endings import Endings
 from callboard.runtime.fork import Forks
 from callboard.runtime.handle import SessionHandle
 from callboard.runtime.lookup import Lookup
@@ -34,11 +32,9 @@ from callboard.runtime.registry import Registry, at_once, opened_of, root_of
 from callboard.runtime.revival import Revival
 from callboard.runtime.spawn import Spawner, close_unbegun
 from callboard.runtime.supervisor import Supervisor
-from callboard.runtime.troupe import Troupes
 from callboard.runtime.waiting import Pending, checkpoint
 
 LOGGER = logging.getLogger("callboard")
-GIVEN_UP = "session {id!r} crashed and was given up, as the log of the program tells; open it again to go on."
 
 
 class Sessions:
@@ -59,8 +55,7 @@ class Sessions:
         *,
         polite_s: float,
     ) -> None:
-        self._guest, self.stage, self._alarm, self._on_notice = guest, stage, alarm, on_notice
-        self.polite_s = polite_s
+        self.stage, self.polite_s = stage, polite_s
         self.registry = Registry(stage, on_notice, begin=self.supervise, holds=self._holds, left=self._left)
         self._one = OneByOne(guest)
         self.lookup = Lookup(stage.store, stage.codec)
@@ -72,7 +67,10 @@ class Sessions:
         self.revival = Revival(self.registry, self.lookup, self.spawner, self._one.alone, self._read)
         stage.trees = self.spawner.trees
         intensity = Intensity(config.supervisor.restarts_max, config.supervisor.period_s)
-        self._troupes = Troupes(guest, intensity, self._child_ended, polite_s=polite_s)
+        self.endings = Endings(
+            *(guest, self.registry, self.spawner, self._one, alarm, on_notice, intensity), polite_s=polite_s
+        )
+        self._troupes = self.endings.troupes
 
     @property
     def supervisor(self) -> Supervisor:
@@ -231,14 +229,14 @@ class Sessions:
             return await actor.run()
         except LogError as error:
             LOGGER.error("session %s ends: %s", actor.id, error)  # noqa: TRY400 - a disk is no bug of ours
-            self._crashed(actor, str(error))
+            self.endings.crashed(actor, str(error))
             return "normal"
         finally:
             killed = trio.current_effective_deadline() == -math.inf  # it did not end when it was asked, or nobody asked
             if killed:
                 actor.close()
             if actor.phase is Phase.STOPPED and (not killed or self._troupes.expects(actor)):
-                self._forget(actor)  # else it is a crash, and its supervisor's to tell
+                self.endings.forget(actor)  # else it is a crash, and its supervisor's to tell
 
     def _holds(self, actor: Session) -> bool:
         """(the registry) Whether its children, or what is being done to it, keep a resting session in memory."""
@@ -253,147 +251,13 @@ class Sessions:
         self._troupes.let_go(actor.id, root_of(opened, actor.id))
         self.spawner.passivated(actor.id, opened)
 
-    # -- going -------------------------------------------------------------------------------------------------------
-
     async def stop_session(self, session_id: str) -> None:
         """Stop a session, its children first; harmless when it is not live."""
-        if session_id in self.registry:
-            self.registry.check_thread()
-            await self._one.on_trio(partial(self._stop, session_id))
-
-    async def end(self, ends_s: float) -> tuple[str, ...]:
-        """(asyncio) End all, the subagents first, until `ends_s` on the loop's clock; who still lives then."""
-        loop, ended = asyncio.get_running_loop(), Pending()
-        stopping = self._guest.spawn(self.stop_children, ended.reply, name="sessions stop subagents")
-        children = asyncio.ensure_future(ended.get())
-        await asyncio.wait((children,), timeout=max(0.0, ends_s - loop.time()))
-        stopping.cancel()
-        children.cancel()
-        ending = asyncio.ensure_future(self.supervisor.shutdown())
-        await asyncio.wait((ending,), timeout=max(0.0, ends_s - loop.time()))
-        if ending.done() and not ending.cancelled():
-            return ending.result()
-        ending.cancel()
-        return self._troupes.living()
-
-    async def stop_children(self) -> None:
-        """(Trio) Start nothing more, and stop all subagents, the deepest first, so that their parents record it."""
-        self.registry.open = False
-        by_depth: dict[int, list[Session]] = {}
-        for actor in self.registry.live.values():
-            by_depth.setdefault(opened_of(actor).depth, []).append(actor)
-        for depth in sorted(by_depth, reverse=True):
-            if depth > 0:
-                await self._end_all(by_depth[depth])
-
-    async def _stop(self, session_id: str) -> None:
-        async with self._one.alone(session_id):
-            await self._end_levels(self._levels(session_id))
+        await self.endings.stop_session(session_id)
 
     def stop_soon(self, session_id: str) -> None:
         """(Trio) Stop a session, its children first, beside whatever comes next."""
-        ending = partial(self._end_levels, self._levels(session_id))
-        self._guest.spawn(ending, lambda outcome: None, name=f"stop of {session_id}")
-
-    def _levels(self, session_id: str) -> list[list[str]]:
-        """What is open of a session and all below it, level by level; none of it starts anybody from here on."""
-        levels = [[session_id] if session_id in self.registry else []]
-        while levels[-1]:
-            levels.append([child for one in levels[-1] for child in self._children(one)])
-        self.spawner.closing.update(one for level in levels for one in level)
-        return levels
-
-    async def _end_levels(self, levels: list[list[str]]) -> None:
-        try:
-            for level in reversed(levels):
-                await self._end_all(actor for one in level if (actor := self.registry.get(one)) is not None)
-                for one in level:
-                    self._forget_passivated(one)
-        finally:
-            self.spawner.closing.difference_update(one for level in levels for one in level)
-
-    def _children(self, session_id: str) -> list[str]:
-        """The children of a session that are open, in memory or not; the log is read only for one that has any."""
-        kept = self.registry.kept(session_id)
-        if kept is not None and not kept.has_children:
-            return []
-        log, _ = self.registry.log(session_id)
-        return [child.id for child in log[CHILDREN] if child.id in self.registry]
-
-    async def _end_all(self, actors: Iterable[Session]) -> None:
-        ending = list(actors)
-        for actor in await self._troupes.end_all(ending):
-            actor.close()
-            self._forget(actor)
-        for actor in ending:
-            if self.registry.live.get(actor.id) is actor:  # it crashed, and who was asked to end is not told of
-                self._lost(actor)
-
-    def _child_ended(self, notice: ChildRestarted) -> None:
-        """(a supervisor) A session's actor ended, and it is decided what follows."""
-        self._on_notice(notice)
-        if (actor := self.registry.live.get(notice.child)) is not None and notice.decision != "restart":
-            self._lost(actor)
-
-    def _lost(self, actor: Session) -> None:
-        if actor.waiters is not None:
-            actor.waiters.stopped(SessionClosed(GIVEN_UP.format(id=actor.id)))
-        self._crashed(actor, "the agent crashed")
-        self._bury(actor)
-
-    def _bury(self, actor: Session) -> None:
-        """It is open no more; its log gets the end of the turn that the last crash left open, and its readers see it.
-
-        An append is whole or nothing, so the log in memory is true whatever crashed; what else could be in the way, a
-        store that takes nothing, leaves the repair to whoever opens the session.
-        """
-        there = self.registry.drop(actor)
-        if there:
-            self._alarm.set(actor.id, None)
-            self.spawner.forget(actor.id, opened_of(actor))
-
-        def durable(error: Exception | None) -> None:
-            if there and actor.id not in self.registry:  # nobody opened it meanwhile
-                self.registry.audience.end(actor.id)
-
-        try:
-            mend(actor.log, cold=True)
-        except LogError as error:
-            LOGGER.error("session %s: the end of its last turn is not on its log: %s", actor.id, error)  # noqa: TRY400
-        actor.log.when_durable(durable)
-
-    def _crashed(self, actor: Session, error: str) -> None:
-        """Nobody will run this actor again: tell all who wait, its parent, and its children."""
-        places = self.registry.places()  # its log may lag behind
-        children = [id_ for id_, opened in places if opened.parent == actor.id]
-        actor.close()
-        if (opened := opened_of(actor)).parent is not None:
-            self.spawner.crashed(actor, opened, error)
-        for child in children:
-            self.stop_soon(child)
-
-    def _forget(self, actor: Session) -> None:
-        if self.registry.drop(actor):
-            self._gone(actor.id, opened_of(actor))
-
-    def _forget_passivated(self, session_id: str) -> None:
-        kept = self.registry.cold.pop(session_id, None)
-        if kept is not None:
-            self._gone(session_id, kept.opened(session_id))
-
-    def _gone(self, session_id: str, opened: SessionOpened) -> None:
-        self._alarm.set(session_id, None)
-        self.spawner.forget(session_id, opened)
-        self.registry.audience.end(session_id)
-
-    def closed(self) -> None:
-        """The runtime is closed: whoever still waits for a session is told, and reads what the store has."""
-        self.registry.open = False
-        for actor in tuple(self.registry.live.values()):
-            actor.close()
-            self._forget(actor)
-        for session_id in tuple(self.registry.cold):
-            self._forget_passivated(session_id)
+        self.endings.stop_soon(session_id)
 
     # -- what the stage tells ----------------------------------------------------------------------------------------
 

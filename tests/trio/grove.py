@@ -125,11 +125,11 @@ class Grove:
 
     async def close(self) -> tuple[str, ...]:
         """Stop everything as the end of a runtime does; the names of what does not end."""
-        await self.sessions.stop_children()
+        await self.sessions.endings.stop_children()
         left = await self.sessions.supervisor.shutdown()
         self._rooted.cancel()
         self.host.end()
-        self.sessions.closed()
+        self.sessions.endings.closed()
         return left
 
 
