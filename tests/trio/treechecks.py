@@ -17,7 +17,7 @@ from callboard.actors.events import (
     ToolReturned,
     TurnEnded,
 )
-from callboard.actors.facts import ChildEnded, ChildSpawned, PlanApproved, PlanHandedOver, ReminderFired
+from callboard.actors.facts import ChildClosed, ChildEnded, ChildSpawned, PlanApproved, PlanHandedOver, ReminderFired
 from callboard.actors.memory import MemoryStore
 from callboard.actors.mode import MODE
 from callboard.plugins.handovers import message_id, session_of
@@ -86,7 +86,8 @@ def check_session(grove: Grove, id_: str, events: Sequence[Event]) -> None:
 
 
 def check_children(id_: str, events: Sequence[Event], logs: Mapping[str, Sequence[Event]]) -> None:
-    """A parent knows each end of each child once, and as it was."""
+    """A parent knows each end of each child once, and as it was; of one that it closed, that it was stopped."""
+    closed = {e.child for e in of_kind(events, ChildClosed)}
     ended = Counter((e.child, e.turn) for e in of_kind(events, ChildEnded))
     assert set(ended.values()) <= {1}, f"{id_}: an end of a child was told twice: {ended}"
     for spawned in of_kind(events, ChildSpawned):
@@ -102,17 +103,24 @@ def check_children(id_: str, events: Sequence[Event], logs: Mapping[str, Sequenc
             if told.status == "failed":
                 continue
             assert turn in turns, f"{id_} knows of an end that never was: {told}"
+            if told.status == "stopped" and told.child in closed and turns[turn].reason == "interrupted":
+                continue  # a kill cut it off as it was being closed, and its log was not opened for that
             assert child_status(turns[turn])[0] == told.status, f"{id_}: {told} of {turns[turn]}"
 
 
 def check_order(grove: Grove, disk: TreeDisk) -> None:
     """No end of a child is told before it has ended."""
     over: set[tuple[str, int]] = set()
+    closed: set[str] = set()
     for session, record in disk.records():
         event = grove.stage.codec.decode(record.body)
         if isinstance(event, TurnEnded):
             over.add((session, event.turn))
+        elif isinstance(event, ChildClosed):
+            closed.add(event.child)
         elif isinstance(event, ChildEnded) and event.status != "failed":
+            if event.status == "stopped" and event.child in closed:
+                continue  # a kill cut it off
             assert (event.child, event.turn) in over, f"{session} was told before the end: {event}"
 
 
