@@ -49,7 +49,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 def test_wheel_holds_the_packages_and_nothing_else(wheel):
     """Every file of the four packages is in the wheel under `callboard/`, with the root module, and no file more."""
     mapped = {f"callboard/{name}" for package in PACKAGES for name in files(package)}
-    expected = mapped | {"callboard/__init__.py", "callboard/py.typed"}
+    expected = mapped | {"callboard/__init__.py", "callboard/__main__.py", "callboard/py.typed"}
     assert sorted(expected) == sorted(n for n in wheel if ".dist-info/" not in n)
 
 
@@ -78,5 +78,6 @@ def test_sdist_holds_the_sources_tests_and_examples(sdist):
         "LICENSE",
         "CHANGELOG.md",
         ".dev/callboard/__init__.py",
+        ".dev/callboard/__main__.py",
     }
     assert [] == sorted(expected - sdist)

@@ -205,7 +205,3 @@ def _version() -> str:
         from callboard import __version__
 
         return __version__
-
-
-if __name__ == "__main__":
-    sys.exit(main())

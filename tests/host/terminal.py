@@ -18,7 +18,7 @@ from pathlib import Path
 LIMIT_S = 45.0
 PLAIN = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LC_ALL": "C.UTF-8"}
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-COMMAND = (sys.executable, "-m", "callboard.runtime.doors.cli")
+COMMAND = (sys.executable, "-m", "callboard")
 
 
 def environment(home, **more):
