@@ -79,7 +79,7 @@ class AbortWindow:
     )
 
     def __init__(
-        self, timers: Timers, window_s: float = ABORT_WINDOW_S, on_open: Callable[[], None] | None = None
+        self, timers: Timers, window_s: float = ABORT_WINDOW_S, on_open: Callable[[], object] | None = None
     ) -> None:
         self._timers, self.window_s, self.on_open = timers, window_s, on_open
         self.scope = trio.CancelScope()

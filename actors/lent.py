@@ -89,7 +89,10 @@ class Agents(Protocol):
         ...
 
     def interrupt(self, id: str, *, turn: int | None = None) -> None:
-        """Have an agent below this session stop its turn, and those below it that are not detached theirs first."""
+        """Have an agent below this session stop its turn, and those below it that are not detached theirs first.
+
+        `ToolError` for an id of anybody else; so does `close`.
+        """
         ...
 
     async def close(self, id: str) -> None:

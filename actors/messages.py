@@ -59,7 +59,9 @@ class Interrupting(Answer, frozen=True):
 
 
 class Idle(Answer, frozen=True):
-    """There was nothing to interrupt."""
+    """No turn of the session itself had to be interrupted; `agents` below it are being aborted."""
+
+    agents: int = 0
 
 
 class Withdrawn(Answer, frozen=True):

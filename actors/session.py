@@ -105,7 +105,7 @@ class Session:
         self.phase = Phase.STARTING
         self.mailbox = Mailbox(stage.limits.mailbox_max)
         self.deltas: tuple[Callable[[Delta | ModelRetrying], None], ...] = ()
-        self.on_abort: Callable[[], None] | None = None  # told at t = 0 of an abort, for the children
+        self.on_abort: Callable[[], int | None] | None = None  # told at t = 0 of an interrupt: how many agents end
         self.on_ended: Callable[[TurnEnded], None] | None = None  # told after the flush of each end
         self.last_ended: TurnEnded | None = None
         self.log = EventLog(id_, stage.store, stage.codec, stage.folds, stage.now_ms, stage.on_event)
@@ -327,7 +327,7 @@ class Session:
         if refusal is not None or do is not Do.ABORT or not turn.open:  # not open: it is over but for its flush
             if refusal is None and self._shells is not None:
                 self._shells.ask()
-            return refusal or Idle()
+            return refusal or Idle((self.on_abort() if self.on_abort is not None else 0) or 0)
         self.abort(letter.cause)
         self.phase = after
         return Interrupting(turn.number)

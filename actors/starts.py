@@ -63,7 +63,7 @@ def has_room(stage: Stage, log: EventLog, start: Start) -> bool:
 
 
 def begin(
-    scene: Scene, start: Start, on_abort: Callable[[], None] | None, look: Callable[[], None]
+    scene: Scene, start: Start, on_abort: Callable[[], object] | None, look: Callable[[], None]
 ) -> tuple[Task, tuple[str, ...]]:
     """Begin it on the log, and run it; also the ids of the messages that start it.
 

@@ -26,6 +26,7 @@ from callboard.plugins.orders import (
     LIST,
     MISSING,
     NO_AGENT,
+    NOBODY,
     NOT_ONESELF,
     NOT_STARTED_BY_ANYONE,
     REPORT,
@@ -204,7 +205,7 @@ async def wait_agent(args: WaitAgent, view: View) -> Waited:
     if not WAIT_MIN_MS <= args.timeout_ms <= WAIT_MAX_MS:
         raise ToolError(WRONG_TIMEOUT.format(least=WAIT_MIN_MS, most=WAIT_MAX_MS, given=args.timeout_ms))
     agents = await _waited_for(args.targets, view)
-    message = await _settled(view, agents, args.timeout_ms / 1000)
+    message = await _settled(view, agents, args.timeout_ms / 1000) if agents else NOBODY
     standings, left_out = shown(view.agents.now(agents), view.path, tasks=False)
     return Waited(message, message == TIMED_OUT, standings, left_out)
 

@@ -10,7 +10,7 @@ from callboard.actors.asked import APPROVALS, QUESTIONS
 from callboard.actors.awaited import until
 from callboard.actors.books import OPENED, PARKED, QUEUE, TURN
 from callboard.actors.children import CHILDREN, UNSETTLED, WORKING, Child, Children, Status, child_of, status_of
-from callboard.actors.errors import LogError
+from callboard.actors.errors import LogError, ToolError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import SessionOpened, TurnEnded
 from callboard.actors.facts import ChildStatus
@@ -135,15 +135,21 @@ class Company:
 
     def interrupt(self, id: str, *, turn: int | None = None) -> None:
         """Interrupt an agent below this session; one that is not in memory rests, and so do all below it."""
+        self._check_below(id)
         agent = self._registry.get(id)
         if agent is not None:
             self._interrupt(self._viewer, agent, turn)
 
     async def close(self, id: str) -> None:
         """End an agent for good."""
+        self._check_below(id)
         await self._close(id)
 
     # ----------------------------------------------------------------------------------------------------------------
+
+    def _check_below(self, id: str) -> None:
+        if not id.startswith(f"{self._viewer.id}."):  # an agent's id begins as its parent's
+            raise ToolError(f"{id!r:.200} is no agent below session {self._viewer.id!r}: view.agents finds those.")
 
     def _root_id(self) -> str:
         return opened_of(self._viewer).root or self._viewer.id

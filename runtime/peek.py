@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 import stat
+import tempfile
 import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -15,7 +16,7 @@ import platformdirs
 
 from callboard.actors.eventlog import LOGGER
 from callboard.actors.receipts import clean_text
-from callboard.runtime.clock import steady_s
+from callboard.runtime.clock import WallClock, steady_s
 
 QUESTION = b"tree\n"
 QUESTION_MAX_BYTES = 64
@@ -23,6 +24,7 @@ ANSWER_S_MAX = 2.0  # that one asker may take with its question and its answer
 ASKERS_MAX = 8  # at once; who comes then is turned away
 FRESH_S = 0.25  # an answer younger than that is given again
 ANSWER_BYTES_MAX = 8 << 20
+UNNAMED_S = 60.0  # a socket that has no name yet after so long gets none
 SOCKETS_MAX = 1_000  # that are looked at in the folder
 OF_ONE_PROGRAM_MAX = 64
 PATH_BYTES_MAX = 100  # what every system takes as the name of a socket
@@ -46,7 +48,7 @@ class Peek:
         """Listen; where that cannot be, a warning says why and nothing else changes."""
         try:
             folder = own_folder(runtime_folder())
-            for stale in sockets(folder):
+            for stale in (*sockets(folder), *_unnamed(folder)):
                 is_stale(stale)
             self._path = _free_path(folder)
             with contextlib.ExitStack() as undo:
@@ -116,7 +118,11 @@ def runtime_folder() -> Path:
     """The folder of this user's sockets; an `OSError` where there can be none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the system names no folder of this kind is no news for anybody
-        return Path(platformdirs.user_runtime_dir("callboard"))
+        folder = Path(platformdirs.user_runtime_dir("callboard"))
+    if folder.is_absolute():
+        return folder
+    # A relative one is ignored, as the rules of these folders say: programs in two places would not find each other.
+    return Path(tempfile.gettempdir(), f"callboard-{os.getuid()}")
 
 
 def own_folder(folder: Path) -> Path:
@@ -139,6 +145,12 @@ def sockets(folder: Path) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found, key=lambda path: (pid_of(path) or 0, path.name))[:SOCKETS_MAX]
+
+
+def _unnamed(folder: Path) -> list[Path]:
+    """What programs left that were killed while they made their sockets."""
+    before_s = WallClock().now_ms() / 1000 - UNNAMED_S
+    return [path for path in folder.glob(".*.sock") if path.lstat().st_mtime < before_s]
 
 
 def pid_of(path: Path) -> int | None:

@@ -90,6 +90,6 @@ class Place:
         actor = self._actor
         return actor.phase is Phase.IDLE and not len(actor.mailbox) and not actor.log[QUEUE]
 
-    def aborted(self) -> None:
-        """(the actor) Its turn is being aborted."""
-        self._home.spawner.interrupt_children(self._actor)
+    def aborted(self) -> int:
+        """(the actor) Its turn is being aborted, or it was to be and rests; how many of its agents are too."""
+        return self._home.spawner.interrupt_children(self._actor)

@@ -211,34 +211,35 @@ class Spawner:
             status, text = child_status(ended)
         self._tell(parent, ChildDone(known.id, known.path, status, text, turn, wake=False))
 
-    def interrupt_children(self, parent: Session) -> None:
+    def interrupt_children(self, parent: Session) -> int:
         """A parent is being aborted: so is all below it, before it looks at its own work, each in a window of its own.
 
         All but the detached ones; without `cascade` only the one that the turn itself waits for. Its turn ends behind
-        theirs.
+        theirs. One that rests has no turn of its own, and those below it end as they do: how many work there.
         """
-        window = parent.scene.window
-        assert window is not None, "it is the window of this turn that opens"
+        window = parent.scene.window if parent.log[TURN].open else None
+        working = sum(child.log[TURN].open for child in self._below(parent, deep=True)) if window is None else 0
         for child in self._below(parent):
             child.abort("parent")
-            child.tell(Interrupt(None, "parent", reply=Below(child, window).answered))
+            if window is None:
+                child.tell(Interrupt(None, "parent"))
+            else:
+                child.tell(Interrupt(None, "parent", reply=Below(child, window).answered))
+        return working
 
-    def _below(self, parent: Session) -> Iterator[Session]:
-        """Whom an interrupt of this one reaches: of those that rest also who is below them."""
+    def _below(self, parent: Session, *, deep: bool = False) -> Iterator[Session]:
+        """Whom an interrupt of this one reaches: of those that rest also who is below them, `deep` of all of them."""
         turn = parent.log[TURN].number
         for known in parent.log[CHILDREN]:
             awaited = known.call != "" and known.called == turn
             child = self._registry.get(known.id)
             if child is not None and (awaited or (self._cascade and not known.detached)):
-                if child.phase in AT_REST:  # those below one that works hear of it from that one
-                    yield from self._below(child)
+                if deep or child.phase in AT_REST:  # those below one that works hear of it from that one
+                    yield from self._below(child, deep=deep)
                 yield child
 
     def interrupt(self, viewer: Session, child: Session, turn: int | None) -> None:
         """(an agent) Interrupt another one; who waits for that without having asked for the interrupt goes on by it."""
-        if child.phase in AT_REST:
-            for below in self._below(child):
-                below.tell(Interrupt(None, "parent"))
         child.tell(Interrupt(turn, "parent" if opened_of(child).parent == viewer.id else "interrupted"))
 
     def working(self, session_id: str) -> int:

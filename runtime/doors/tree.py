@@ -1,6 +1,7 @@
 """tree: the supervision trees of programs that run, for people, or as one line of JSON for each."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from callboard.runtime.peek import ask, is_stale, pid_of, runtime_folder, socket
 from callboard.runtime.registry import AGENTS_OF
 from callboard.runtime.vitals import STUCK_S
 
+ASKED_AT_ONCE_MAX = 64
 NOBODY = (
     "no program shows its tree now: `callboard run` does while it runs, and a program of yours that opens its runtime "
     "with open_runtime(peek=True)."
@@ -50,10 +52,11 @@ def tree(options: TreeOptions, output: Output) -> int:
         return FAILED_CODE
     screen, code = Screen(output), DONE_CODE
     several = options.pid is None and len(pids) > 1
-    for path in found:
-        if options.pid not in (None, pid_of(path)):
-            continue
-        shown = read_shown(ask(path))
+    asked = [path for path in found if options.pid in (None, pid_of(path))]
+    with ThreadPoolExecutor(min(ASKED_AT_ONCE_MAX, len(asked))) as pool:  # one that hangs delays no other
+        answers = list(pool.map(ask, asked))
+    for path, answer in zip(asked, answers, strict=True):
+        shown = read_shown(answer)
         if shown is None:
             say_error(SILENT.format(pid=pid_of(path)))
             code = FAILED_CODE

@@ -25,6 +25,7 @@ from callboard.actors import (
 )
 from callboard.actors.messages import Steered
 from callboard.actors.testing import ScriptedModel
+from callboard.plugins.orders import NOBODY
 from callboard.runtime import RuntimeConfig, open_runtime
 from callboard.runtime.settings import Agents
 
@@ -237,7 +238,9 @@ async def test_wait_agent():
         quick = {"path": "/root/quick", "status": "completed", "text": "quick one done"}
         slow = {"path": "/root/slow", "status": "running"}
         done = {"message": "Wait completed.", "timed_out": False, "agents": [quick]}
-        assert [{"agents": []}, {**done, "agents": []}] == [json.loads(text) for text in play.read[:2]]
+        assert [{"agents": []}, {**done, "message": NOBODY, "agents": []}] == [
+            json.loads(text) for text in play.read[:2]
+        ]
         assert [done, done] == [json.loads(text) for text in play.read[4:6]]
         assert {"message": "Wait timed out.", "timed_out": True, "agents": [slow]} == json.loads(play.read[6])
         for text, words in zip(

@@ -245,9 +245,10 @@ def test_stale_sockets_are_removed(folder, capsys):
 async def test_a_new_runtime_clears_what_is_stale(folder):
     """A runtime that opens its socket removes those of programs that are gone, one of its own number included."""
     folder.mkdir(mode=0o700)
-    for name in ("123.sock", f"{os.getpid()}.sock"):
+    for name in ("123.sock", f"{os.getpid()}.sock", ".123.sock"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
             gone.bind(str(folder / name))
+    os.utime(folder / ".123.sock", (0, 0))  # a program was killed before it had a name
     async with open_runtime(model=echo(), peek=True):
         assert [f"{os.getpid()}.sock"] == [path.name for path in folder.iterdir()]
 

@@ -10,10 +10,10 @@ import trio
 
 from callboard.actors.abort import ABORT_WINDOW_S, BELOW_S
 from callboard.actors.codec import Codec
-from callboard.actors.errors import LogError
+from callboard.actors.errors import LogError, ToolError
 from callboard.actors.events import AbortRequested, Event, TurnEnded
 from callboard.actors.memory import MemoryStore
-from callboard.actors.messages import Interrupt
+from callboard.actors.messages import Idle, Interrupt
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.stage import SpawnRequest
 from callboard.actors.store import Due, Header, Record
@@ -51,21 +51,27 @@ class Play:
     deaf: frozenset[str]
     over: trio.Event = attrs.field(factory=trio.Event)
     began: set[str] = attrs.field(factory=set)
+    done: dict[str, trio.Event] = attrs.field(factory=lambda: {one: trio.Event() for one in ALL})
     seen: list[tuple[str, str, float]] = attrs.field(factory=list)
     store: Sick = attrs.field(factory=Sick)
 
     async def reply(self, prompt: Prompt) -> Reply:
         """Work for ever, and hear or hear not that it is enough."""
         self.began.add(prompt.session)
-        while not self.over.is_set():
+        done = self.done.setdefault(prompt.session, self.over)
+        while not done.is_set():
             try:
-                await self.over.wait()
+                await done.wait()
             except trio.Cancelled:
                 if prompt.session not in self.deaf:
                     raise
                 with trio.move_on_after(0.01, shield=True):
                     await trio.sleep_forever()
         return Reply("late")
+
+    def rest(self, session: str) -> None:
+        """Its work is done."""
+        self.done[session].set()
 
     def hear(self, event: Event, session: str, turn: int | None) -> None:
         """All logs in one order."""
@@ -109,7 +115,8 @@ async def working(*deaf: str, detached: tuple[str, ...] = ()) -> AsyncIterator[t
         try:
             yield play, grove
         finally:
-            play.over.set()
+            for event in (play.over, *play.done.values()):
+                event.set()
 
 
 def ended(play: Play, *sessions: str) -> bool:
@@ -132,6 +139,36 @@ async def test_willing_agents_are_asked_and_end_before_those_above_them():
         assert ["asked"] * 5 + ["ended"] * 5 == [did for _, did, _ in play.seen]
         assert dict.fromkeys(ALL, 0.0) == play.times("ended", at_s)
         play.check_order()
+
+
+@pytest.mark.parametrize(("detached", "working_below"), [((), 4), (("p.a",), 2)])
+async def test_interrupt_of_a_root_that_rests(detached, working_below):
+    """Its agents work on in the background, and an interrupt ends their turns all the same, but for detached ones."""
+    async with working(detached=detached) as (play, grove):
+        play.rest("p")
+        await until(lambda: ended(play, "p"))
+        play.seen.clear()
+        at_s, root = trio.current_time(), await grove.sessions.open("p")
+        assert Idle(working_below) == await root.interrupt(id="once")
+        below = [one for one in ALL[1:] if not one.startswith(detached or "nobody")]
+        await until(lambda: ended(play, *below))
+        assert dict.fromkeys(below, 0.0) == play.times("ended", at_s)
+        play.check_order()
+        await trio.sleep(1)
+        assert (Idle(working_below), Idle()) == (await root.interrupt(id="once"), await root.interrupt())
+
+
+async def test_agents_of_others_are_not_theirs():
+    """A plugin that names a session which is not below its own is told so, and nobody is ended."""
+    async with working() as (play, grove):
+        agents = grove.sessions.spawner.seen_by("p.a")
+        for other in ("p", "p.a", "p.b", "p.b.x", "nobody"):
+            with pytest.raises(ToolError, match=r"is no agent below session 'p\.a'"):
+                agents.interrupt(other)
+            with pytest.raises(ToolError, match=r"is no agent below session 'p\.a'"):
+                await agents.close(other)
+        await trio.sleep(1)
+        assert [] == play.seen
 
 
 async def test_all_below_have_been_asked_when_an_interrupt_is_answered():

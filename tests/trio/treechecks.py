@@ -79,7 +79,7 @@ def check_session(grove: Grove, id_: str, events: Sequence[Event]) -> None:
     ends = of_kind(events, TurnEnded)
     assert len(ends) == again[TURN].number
     assert sum(len(e.receipts) for e in ends) == len(of_kind(events, ToolReturned))
-    most_s = ABORT_WINDOW_S + (BELOW_S if of_kind(own, ChildSpawned) else 0.0)
+    most_s = ABORT_WINDOW_S + (BELOW_S if of_kind(events, ChildSpawned) else 0.0)
     assert all(e.abort_s is None or e.abort_s <= most_s + 1e-6 for e in ends), f"{id_}: an abort took too long"
     fired = Counter((e.id, e.at_ms) for e in of_kind(events, ReminderFired))
     assert set(fired.values()) <= {1}, f"{id_}: a reminder was fired twice"
