@@ -1,7 +1,7 @@
 # One command each, the same here and in CI. Every target sets up its own environment in .venv.
 #
 #   make demo     the story of the runtime, offline, in under a minute
-#   make test     the tests                      (TESTS="tests/pure -k fold" runs a part)
+#   make test     the tests, on two cores        (TESTS="tests/pure -k fold" runs a part)
 #   make check    format, lint, types
 #   make bench    the benchmarks                 (BENCH=name runs one)
 #   make clean    remove the environment, caches and what was built
@@ -32,7 +32,7 @@ demo: $(VENV)/core.stamp
 	@$(BIN)/callboard demo
 
 test: $(VENV)/dev.stamp
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m tests.together $(TESTS)
 
 check: $(VENV)/dev.stamp
 	@echo "format"; $(BIN)/ruff format --check .

@@ -102,7 +102,7 @@ def test_signatures_are_as_the_documents_say():
         {"hooks": None},
         {"store": 42},
         {"store": MemoryStore},
-        {"store": object()},
+        {"store": ...},
         {"registry": "registry"},
         {"clock": 42},
         {"clock": FakeWall},

@@ -48,7 +48,7 @@ def test_limits_are_the_configurations():
         (None, "scripted:demo", 1),
         (None, None, 2),
         (None, "scripted:other", 2),
-        (Named(), None, 3),
+        pytest.param(Named(), None, 3, id="named"),
         (None, "acme:small", None),
     ],
     ids=str,

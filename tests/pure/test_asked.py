@@ -142,7 +142,7 @@ def test_the_same_call_has_the_same_key(arguments):
     assert key_of("rm", arguments) != key_of("rm", {**arguments, "more": 1})
 
 
-@pytest.mark.parametrize("arguments", ["{", "\ud800", None, 1, [], object(), {"x": {1, 2}}], ids=repr)
+@pytest.mark.parametrize("arguments", ["{", "\ud800", None, 1, [], ..., {"x": {1, 2}}], ids=repr)
 def test_any_arguments_have_a_key(arguments):
     """What is no JSON, or no text, has a key all the same."""
     assert key_of("rm", arguments).startswith("rm:")
