@@ -18,7 +18,8 @@ INTERRUPTED_CODE = 130
 
 def halves() -> tuple[list[str], list[str]]:
     """What runs beside, and what measures real time: every folder and file of tests is in one of them."""
-    virtual, real = [], []
+    virtual: list[str] = []
+    real: list[str] = []
     for path in sorted(TESTS.iterdir()):
         if path.is_dir() and any(path.glob("test_*.py")):
             (real if path.name in REAL_TIME else virtual).append(str(path))
