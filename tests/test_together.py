@@ -1,17 +1,16 @@
-"""The two halves in which all tests run."""
+"""The parts in which all tests run."""
 
 from pathlib import Path
 
-from .together import TESTS, halves, main
+from .together import TESTS, main, parts
 
 
-def test_every_test_is_in_one_half():
+def test_every_test_is_in_one_part():
     """No folder and no file of tests is left out, and none runs twice."""
-    virtual, real = (
-        [file for name in names for file in ([Path(name)] if name.endswith(".py") else Path(name).rglob("test_*.py"))]
-        for names in halves()
-    )
-    assert sorted(TESTS.rglob("test_*.py")) == sorted([*virtual, *real])
+    names = [Path(name) for part in parts() for name in part]
+    files = [file for name in names for file in ([name] if name.is_file() else name.rglob("test_*.py"))]
+    assert sorted(TESTS.rglob("test_*.py")) == sorted(files)
+    assert all(parts())
 
 
 def test_arguments_are_for_pytest(capfd):

@@ -1,51 +1,78 @@
-"""`python -m tests.together`: all tests in two processes, so that two cores have something to do.
+"""`python -m tests.together`: all tests in three processes, so that two cores always have something to do.
 
-One has what measures real time, one after the other, and shows it as it comes; beside it run those whose clocks are
-virtual, and what they say follows. With arguments it is pytest with these arguments, and nothing else.
+One runs those whose clocks are virtual, one those that start programs, and one all others that wait for real time, which
+it shows as it comes; what the other two say follows. With arguments it is pytest with these arguments, and nothing else.
 """
 
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Final, NamedTuple
 
 TESTS = Path(__file__).resolve().parent
-REAL_TIME = ("bench", "crash", "host")  # folders whose tests wait for clocks, programs and disks
-PYTEST = (sys.executable, "-m", "pytest")
-INTERRUPTED_CODE = 130
+VIRTUAL: Final = ("pure", "trio")
+PROGRAMS: Final = ("crash",)
+STARTING: Final = ("subprocess", "from .terminal", "from .commanded", "from .coded", "from .prompted")
+"""Words of a file whose tests start programs."""
+
+PYTEST: Final = (sys.executable, "-m", "pytest")
+INTERRUPTED_CODE: Final = 130
 
 
-def halves() -> tuple[list[str], list[str]]:
-    """What runs beside, and what measures real time: every folder and file of tests is in one of them."""
-    virtual: list[str] = []
-    real: list[str] = []
+class Parts(NamedTuple):
+    """Folders and files of tests; each is in one of them."""
+
+    virtual: list[str]
+    programs: list[str]
+    real: list[str]
+
+
+def parts() -> Parts:
+    """Which tests run where."""
+    found = Parts([], [], [])
     for path in sorted(TESTS.iterdir()):
-        if path.is_dir() and any(path.glob("test_*.py")):
-            (real if path.name in REAL_TIME else virtual).append(str(path))
-        elif path.match("test_*.py"):
-            virtual.append(str(path))
-    return virtual, real
+        if path.match("test_*.py"):
+            found.virtual.append(str(path))
+        elif path.is_dir() and any(path.glob("test_*.py")):
+            if path.name in VIRTUAL:
+                found.virtual.append(str(path))
+            elif path.name in PROGRAMS:
+                found.programs.append(str(path))
+            else:
+                for file in sorted(path.glob("test_*.py")):
+                    starts = any(word in file.read_text(encoding="utf-8") for word in STARTING)
+                    (found.programs if starts else found.real).append(str(file))
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code of pytest, the larger one of two."""
+    """The exit code of pytest, the largest of three."""
     if arguments:
         return subprocess.run((*PYTEST, *arguments), check=False).returncode
-    virtual, real = halves()
-    with tempfile.TemporaryFile() as said:
-        beside = subprocess.Popen((*PYTEST, *virtual), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
+    virtual, programs, real = parts()
+    with ExitStack() as files:
+        beside = []
+        for tests in (virtual, programs):
+            said = files.enter_context(tempfile.TemporaryFile())
+            command = (*PYTEST, *tests)
+            one = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
+            beside.append((one, said))
         try:
             code = subprocess.run((*PYTEST, *real), check=False).returncode
-            code = max(code, beside.wait())
+            code = max(code, *(one.wait() for one, _ in beside))
         except KeyboardInterrupt:
-            beside.terminate()
-            beside.wait()
+            for one, _ in beside:
+                one.terminate()
+                one.wait()
             code = INTERRUPTED_CODE
-        said.seek(0)
-        sys.stdout.flush()
-        sys.stdout.buffer.write(said.read())
-        sys.stdout.flush()
+        for _, said in beside:
+            said.seek(0)
+            sys.stdout.flush()
+            sys.stdout.buffer.write(said.read())
+            sys.stdout.flush()
     return code
 
 
