@@ -1,7 +1,7 @@
 """`python -m tests.together`: all tests in three processes, so that two cores always have something to do.
 
-One runs those whose clocks are virtual, one those that start programs, one all others, which wait for real time. The last
-is shown as it comes, and what the other two say follows. With arguments it is pytest with these, and nothing else.
+One runs those whose clocks are virtual, one those that start programs, one all others, which wait for real time. The
+last one is shown as it comes, and what the others say follows. With arguments it is pytest with these, and no more.
 """
 
 import subprocess
