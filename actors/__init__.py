@@ -3,6 +3,7 @@
 Read in this order:
 
 errors      every error a caller can meet, by whose fault it is
+values      the words and plain values that events are made of
 events      Event and the core events
 envelope    the Envelope around an event, and the kinds that every log may hold
 notices     what may be heard of but is never kept
@@ -29,12 +30,14 @@ phase       phase x message -> (action, next phase): the table
 childspec   restart arithmetic in OTP's words
 invariants  what may follow what on a log
 receipts    what is written about a call that did not simply complete; repair after a crash
+recovery    how a turn that a crash left open goes on instead
 intake      what a model's reply becomes before it reaches the log
 claim       which queued input enters which turn and step
 compaction  what a compaction keeps, and when the window is too full
 budget      what tokens cost, and whether a session may use more
 store       the Store protocol: what becomes durable, and when it is said
 memory      MemoryStore: a store that keeps everything in lists
+snapping    the states of a log in a written form, from which its next opening goes on
 eventlog    EventLog: the only writer; append, fold, tell, flush
 timers      one heap and one task for what is due on Trio's clock
 abort       AbortWindow: ask, cancel, 100 ms
@@ -74,7 +77,13 @@ starts      which task begins next; one line for each kind of task
 slot        a session's one place, until its end is on the disk
 session     Session: mailbox, phase, one running task
 scripting   ScriptedModel: answers from a list, or by a function
-testing     scripted models, fakes, a lab, seeds: public
+lab         Lab: a runtime inside one Trio run, for tests
+promises    what must hold of every log and every history
+faults      FaultyStore: fails, stalls or dies at the appends that a test chooses
+choices     Choices: what a scenario leaves to chance, written down and made smaller
+seeds       seeded_run: a scenario under many seeds, in virtual time
+crashes     crash_at_each_append: a story that dies at every append
+testing     the kit for tests, all of it: public
 """
 
 from callboard.actors.envelope import Envelope
@@ -123,6 +132,7 @@ from callboard.actors.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnRecovered,
     TurnStarted,
     Usage,
     VerbAnswered,
@@ -323,6 +333,7 @@ __all__ = [
     "ToolSkipped",
     "ToolsFound",
     "TurnEnded",
+    "TurnRecovered",
     "TurnStarted",
     "Usage",
     "UsageError",

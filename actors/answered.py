@@ -91,7 +91,8 @@ def answered(seen: Seen, letter: Ask) -> Kept | None:
         return msgspec.convert(kept, Kept)  # type: ignore[no-any-return]  # a union of answers
     queued = seen.ids.get(id_)
     if queued is not None and isinstance(letter, Input):
-        return Steered(*queued) if len(queued) == 1 else Accepted(*queued)
+        seq, turn = queued
+        return Accepted(seq, turn) if seq >= 0 else Steered(turn or 0)
     by = "a message" if queued is not None else seen.verbs.get(id_)
     return None if by is None else Refused("id_taken", f"id {id_!r} was used for {by} before: choose another")
 

@@ -35,6 +35,7 @@ QUESTIONS: Projection[Questions] = table(
         QuestionAnswered: _settled,
         SessionForked: lambda _, event: (),
     },
+    state=Questions,
 )
 """What the user was asked and has not answered, oldest first; a restart changes nothing about it."""
 
@@ -51,6 +52,7 @@ APPROVALS: Projection[Approvals] = table(
         ApprovalDecided: _decided,
         SessionForked: lambda _, event: (),
     },
+    state=Approvals,
 )
 """The calls that wait for the user's approval, oldest first."""
 
@@ -71,6 +73,7 @@ ANSWERS: Projection[Answers] = table(
         TurnStarted: lambda state, event: () if state else state,
         SessionForked: lambda _, event: (),
     },
+    state=Answers,
 )
 """How what was asked has ended since the last turn began: what a call that waits reads."""
 

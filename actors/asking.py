@@ -10,7 +10,7 @@ from callboard.actors.catalogue import untold
 from callboard.actors.errors import ModelError
 from callboard.actors.events import ModelFailed, ModelSaid, Usage
 from callboard.actors.intake import provider_label, take
-from callboard.actors.model import STREAM_CLOSED, Model, Prompt, Reply, Say, ToolSpec
+from callboard.actors.model import STREAM_CLOSED, Model, Part, Prompt, Reply, Say, ToolSpec
 from callboard.actors.notices import ModelRetrying
 from callboard.actors.receipts import clean_text
 from callboard.actors.results import describe
@@ -101,9 +101,9 @@ class Asking(Task):
         assert idle_s is not None
         with trio.CancelScope(deadline=self._stage.now_s() + idle_s) as scope:
 
-            def heard(piece: str) -> None:
+            def heard(piece: str, part: Part = "text", /) -> None:
                 scope.deadline = self._stage.now_s() + idle_s
-                say(piece)
+                say(piece, part)
 
             return await model.reply(prompt, heard)
         raise ModelError(STALLED.format(seconds=idle_s), retryable=True)

@@ -86,7 +86,8 @@ async def _settled(
         """Of these, and no older ones: what was answered before they were asked is about something else."""
         return {one.id: one for one in log[ANSWERS][before:] if isinstance(one, kind) and one.id in ids}
 
-    log.append(*asked)
+    open_ids = {one.id for one in log[waiting]}  # of a call that a crash cut off, and that runs again
+    log.append(*(one for one in asked if one.id not in open_ids))
     try:
         await log.flush()
         await until(log, lambda: len(ends()) == len(ids))

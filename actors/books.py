@@ -32,6 +32,7 @@ from callboard.actors.events import (
     ToolReturned,
     TurnEnded,
     TurnKind,
+    TurnRecovered,
     TurnStarted,
     Usage,
     Value,
@@ -46,7 +47,9 @@ from callboard.actors.seen import SEEN, SHELLS
 Queue: TypeAlias = tuple[Message, ...]
 
 
-OPENED: Projection[SessionOpened | None] = table("opened", None, {SessionOpened: lambda _, event: event})
+OPENED: Projection[SessionOpened | None] = table(
+    "opened", None, {SessionOpened: lambda _, event: event}, state=SessionOpened | None
+)
 
 
 def _queue_grew(queue: Queue, event: MessageQueued) -> Queue:
@@ -92,6 +95,7 @@ QUEUE: Projection[Queue] = table(
         TurnEnded: _queue_returned,
         SessionForked: lambda _, event: (),
     },
+    state=Queue,
 )
 """The input that waits: what came back from a turn that was cut off, what starts a task, then the oldest."""
 
@@ -118,7 +122,9 @@ def _returned(state: History, event: ToolReturned) -> History:
 def _said(state: History, event: ModelSaid) -> History:
     if not event.text and not event.calls:
         return state
-    return History(state.messages.plus(Assistant(event.text, event.calls, event.interrupted)), state.queue)
+    return History(
+        state.messages.plus(Assistant(event.text, event.calls, event.interrupted, event.thoughts)), state.queue
+    )
 
 
 def _proposed(state: History, event: PlanProposed) -> History:
@@ -209,6 +215,9 @@ class Turn(Value, frozen=True):
     usage: Usage = Usage()
     schema: Any = None
     task: TaskName = ""
+    answered: bool = False  # the model's whole answer of the last step is there
+    called: bool = False  # and asked for calls
+    recovered: int = 0  # how often it was taken up after a crash since its last step was complete
 
     @property
     def receipts(self) -> tuple[CallReceipt, ...]:
@@ -230,15 +239,29 @@ def _turn_started(_: Turn, event: TurnStarted) -> Turn:
 
 
 def _turn_ended(state: Turn, _: TurnEnded) -> Turn:
-    return replace(state, open=False, in_step=False, calls=NO_CALLS, nested=(), results=Trail())
+    return replace(
+        state,
+        open=False,
+        in_step=False,
+        calls=NO_CALLS,
+        nested=(),
+        results=Trail(),
+        answered=False,
+        called=False,
+        recovered=0,
+    )
+
+
+def _recovered(state: Turn, event: TurnRecovered) -> Turn:
+    return replace(state, calls=state.calls.restarted() if state.calls else state.calls, recovered=event.times)
 
 
 def _step_started(state: Turn, event: StepStarted) -> Turn:
-    return replace(state, step=event.step, in_step=True)
+    return replace(state, step=event.step, in_step=True, answered=False, called=False)
 
 
 def _step_ended(state: Turn, _: StepEnded) -> Turn:
-    return replace(state, in_step=False)
+    return replace(state, in_step=False, recovered=0) if state.recovered else replace(state, in_step=False)
 
 
 def _answered(state: Turn, event: ModelSaid) -> Turn:
@@ -250,6 +273,8 @@ def _answered(state: Turn, event: ModelSaid) -> Turn:
         last_message=event.text or state.last_message,
         truncated=state.truncated or event.truncated,
         usage=state.usage.plus(event.usage),
+        answered=not event.interrupted,
+        called=bool(calls),
     )
 
 
@@ -303,6 +328,7 @@ TURN: Projection[Turn] = table(
     {
         TurnStarted: _turn_started,
         TurnEnded: _turn_ended,
+        TurnRecovered: _recovered,
         StepStarted: _step_started,
         StepEnded: _step_ended,
         ModelSaid: _answered,
@@ -314,6 +340,7 @@ TURN: Projection[Turn] = table(
         QueueParked: _released,
         Compacted: _summarised,
     },
+    version=2,
 )
 
 
@@ -339,7 +366,7 @@ def _found(state: tuple[str, ...], event: ToolsFound) -> tuple[str, ...]:
     return (*state, *(name for name in dict.fromkeys(event.names) if name not in state))
 
 
-FOUND: Projection[tuple[str, ...]] = table("found", (), {ToolsFound: _found})
+FOUND: Projection[tuple[str, ...]] = table("found", (), {ToolsFound: _found}, state=tuple[str, ...])
 """The deferred tools that were found, in that order."""
 
 

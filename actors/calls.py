@@ -49,6 +49,11 @@ class Calls(Value, frozen=True):
         repeatable = self.repeatable if effect == "once" else self.repeatable | bit
         return Calls(self.asked, self.places, self.started | bit, repeatable, self.returned)
 
+    def restarted(self) -> "Calls":
+        """None of those runs any more that have no result and may be repeated."""
+        again = self.repeatable & ~self.returned
+        return Calls(self.asked, self.places, self.started & ~again, self.repeatable & ~again, self.returned)
+
     def finish(self, id: str) -> "Calls":
         """The call has its result; after the last one nothing is kept."""
         at = self.places.get(id)

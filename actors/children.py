@@ -122,6 +122,7 @@ CHILDREN: Projection[Children] = table(
         ChildClosed: _closed,
         SessionForked: lambda _, event: (),
     },
+    state=Children,
 )
 
 

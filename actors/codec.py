@@ -20,6 +20,7 @@ from callboard.actors.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnRecovered,
     TurnStarted,
 )
 from callboard.actors.facts import PLUGIN_EVENTS
@@ -28,7 +29,17 @@ from callboard.actors.facts import PLUGIN_EVENTS
 # believed. A step has a dozen of these, and reading each would cost a tenth of its appends.
 _OURS: frozenset[type[Event]] = frozenset(
     {
-        *(TurnStarted, TurnEnded, AbortRequested, StepStarted, StepEnded, ModelSaid, ModelFailed, ToolCalled),
+        *(
+            TurnStarted,
+            TurnRecovered,
+            TurnEnded,
+            AbortRequested,
+            StepStarted,
+            StepEnded,
+            ModelSaid,
+            ModelFailed,
+            ToolCalled,
+        ),
         *(ToolReturned, ControlCallEnded, QueueParked, MessageWithdrawn, CellCalled),
     }
 )
@@ -140,8 +151,17 @@ class Codec:
 
     def from_line(self, line: bytes, session: str = "") -> Envelope:
         """The envelope of one exported line; `session` replaces the recorded id when given."""
+        recorded, seq, at_ms, turn, body = self.split_line(line)
+        return Envelope(session or recorded, seq, at_ms, turn, self.decode(body))
+
+    def split_line(self, line: bytes) -> tuple[str, int, int, int | None, bytes]:
+        """What one exported line says: session, seq, at_ms, turn, and the event as the bytes it came in."""
         try:
             raw = self._line(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise LogError(f"a line is not an envelope: {error}; first bytes {line[:60]!r}.") from None
-        return Envelope(session or raw.session, raw.seq, raw.at_ms, raw.turn, self.decode(bytes(raw.event)))
+        return raw.session, raw.seq, raw.at_ms, raw.turn, bytes(raw.event)
+
+    def join_line(self, session: str, seq: int, at_ms: int, turn: int | None, body: bytes) -> bytes:
+        """The line of an event that is written already: `body` goes in as it is."""
+        return self._encode(_Line(seq, at_ms, msgspec.Raw(body), turn, session))

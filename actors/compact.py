@@ -10,7 +10,7 @@ from callboard.actors.books import HISTORY
 from callboard.actors.errors import ModelError
 from callboard.actors.events import Compacted, Event, NoteAdded, TurnKind
 from callboard.actors.mode import MODE
-from callboard.actors.model import Prompt, Reply
+from callboard.actors.model import Part, Prompt, Reply
 
 DROPS_MAX = 16  # times that the request is made smaller; each drops twice as many messages as the one before
 FAILED = "compaction failed: {error}"
@@ -75,7 +75,7 @@ class Compacting(Shrinking):
         await trio.lowlevel.checkpoint()
 
 
-def _hush(piece: str) -> None:
+def _hush(piece: str, part: Part = "text", /) -> None:
     """A summary is no answer to anybody: readers see it when it is whole."""
     if not isinstance(piece, str):
         raise ModelError(f"the model said {type(piece).__name__}, not text.")

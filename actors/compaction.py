@@ -56,6 +56,8 @@ def tokens_of(message: PromptMessage) -> int:
     """An estimate for one message, with the arguments of its calls."""
     tokens = MESSAGE_TOKENS + tokens_of_text(message.text)
     if isinstance(message, Assistant):
+        if message.thoughts:
+            tokens += len(msgspec.json.encode(message.thoughts, enc_hook=plain)) // TOKEN_CHARS
         for call in message.calls:
             arguments = call.arguments
             text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments, enc_hook=plain).decode()

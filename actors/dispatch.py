@@ -27,7 +27,7 @@ from callboard.actors.events import (
 from callboard.actors.host import Host, report_interrupts
 from callboard.actors.intake import take_nested
 from callboard.actors.plugin import ToolCall, ToolResult
-from callboard.actors.receipts import NOT_STARTED, OUTCOMES, aborted_text, clean_text, cut_middle
+from callboard.actors.receipts import NOT_STARTED, OUTCOMES, UNKNOWN, aborted_text, clean_text, cut_middle
 from callboard.actors.results import Returned, completed, describe, failed, judge
 from callboard.actors.stage import Stage
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool, payload_fits
@@ -62,6 +62,12 @@ class Batch:
         tools = stage.callable_by_model(self._log[FOUND]) if stage.has_deferred else stage.offered
         return permitted(self._log[OPENED], tools)
 
+    def settle(self, lost: Container[str]) -> None:
+        """These were cut off by a crash and must not run again."""
+        for entry in self.entries:
+            if entry.call.id in lost:
+                entry.returned, entry.ready = Returned("outcome_unknown", UNKNOWN), True
+
     async def run(self) -> str | None:
         """Run all calls; the error that must end the turn, if a tool had one."""
         begun_s = self._stage.now_s()
@@ -86,7 +92,8 @@ class Batch:
 
     async def _group(self, group: list[Entry]) -> None:
         for entry in group:
-            self._look_up(entry)
+            if not entry.ready:
+                self._look_up(entry)
         waiting = [entry for entry in group if not entry.ready]
         if self._stage.slots.before_tool:
             await each(self._ask_hooks, waiting)

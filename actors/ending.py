@@ -8,7 +8,8 @@ from callboard.actors.errors import Fenced, LogError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import TurnEnded
 from callboard.actors.notices import DurabilityDelayed
-from callboard.actors.stage import Stage
+from callboard.actors.snapping import LEAVING_FACTOR
+from callboard.actors.stage import Limits, Stage
 from callboard.actors.timers import Timer
 
 STALL_RETRY_S = 1.0
@@ -17,10 +18,10 @@ STALL_RETRY_S = 1.0
 class Ending:
     """A turn that is over but for its flush. `done` is told once when its end is durable, maybe before this is made.
 
-    When the log belongs to another owner by now it never will be: `fenced` says so, and `nudge` is called.
+    When the log belongs to another owner by now it never will be, and `done` is not told.
     """
 
-    __slots__ = ("_done", "_ended", "_late", "_log", "_nudge", "_retry", "_stage", "fenced", "stalled")
+    __slots__ = ("_done", "_ended", "_late", "_log", "_retry", "_stage", "stalled")
 
     def __init__(
         self,
@@ -28,12 +29,9 @@ class Ending:
         log: EventLog,
         ended: TurnEnded,
         done: Callable[[TurnEnded], None],
-        nudge: Callable[[], None],
     ) -> None:
         self._stage, self._log, self._ended = stage, log, ended
         self._done: Callable[[TurnEnded], None] | None = done
-        self._nudge = nudge
-        self.fenced: Fenced | None = None
         self._late: Timer | None = None
         self._retry: Timer | None = None
         self.stalled = False  # it was said that the disk takes too long
@@ -66,19 +64,18 @@ class Ending:
             return
         if isinstance(error, Fenced):
             self.close()
-            self.fenced = error
-            self._nudge()
             return
         turn, session = self._ended.turn, self._log.session
         LOGGER.warning("session %s: the end of turn %d is not durable: %s", session, turn, error)
         self._retry = self._stage.timers.at(trio.current_time() + STALL_RETRY_S, self._ask)
 
 
-async def last_flush(log: EventLog, bound_s: float) -> None:
-    """(Trio) Wait for the disk at most `bound_s`, and say what it did not confirm."""
-    with trio.move_on_after(bound_s):
+async def last_flush(log: EventLog, limits: Limits) -> None:
+    """(Trio) Wait for the disk at most `flush_stall_s`, and say what it did not confirm."""
+    with trio.move_on_after(limits.flush_stall_s):
         try:
             await log.flush()
+            log.snap(limits.snap_bytes // LEAVING_FACTOR)
             return
         except LogError as error:
             LOGGER.warning("session %s: its last events are not durable: %s", log.session, error)

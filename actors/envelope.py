@@ -27,6 +27,7 @@ from callboard.actors.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnRecovered,
     TurnStarted,
     VerbAnswered,
 )
@@ -57,6 +58,7 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     QueueParked,
     NoteAdded,
     TurnStarted,
+    TurnRecovered,
     StepStarted,
     StepEnded,
     ModelSaid,

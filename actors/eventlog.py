@@ -13,11 +13,12 @@ import trio
 from callboard.actors.books import QUEUE, TURN
 from callboard.actors.codec import Codec
 from callboard.actors.envelope import CORE_EVENTS, Envelope
-from callboard.actors.errors import LogError, UsageError
+from callboard.actors.errors import Fenced, LogError, UsageError
 from callboard.actors.events import Event, TurnEnded
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.invariants import PROMISES, broken_by
-from callboard.actors.store import Done, Due, Header, Record, Store
+from callboard.actors.snapping import Mark, dump, start
+from callboard.actors.store import Done, Due, Header, Record, Snapshot, Store
 
 S = TypeVar("S")
 Listener: TypeAlias = Callable[[Event, str, int | None], None]  # the event, its session and its turn
@@ -43,10 +44,12 @@ class EventLog:
     __slots__ = (
         "_codec",
         "_folds",
+        "_grown_bytes",
         "_listener",
         "_now_ms",
         "_nudged",
         "_queue_at",
+        "_snapped_bytes",
         "_store",
         "_sync_to",
         "_syncing",
@@ -58,7 +61,9 @@ class EventLog:
         "at_ms",
         "due_ms",
         "durable",
+        "fenced",
         "last_end",
+        "on_fenced",
         "readers",
         "seq",
         "session",
@@ -76,6 +81,8 @@ class EventLog:
         self.due_ms: int | None = None  # when something of a plugin's is due next, as the store knows it too
         self.readers: tuple[Reader, ...] = ()
         self.last_end: TurnEnded | None = None  # of the newest turn that ended
+        self.fenced: Fenced | None = None  # set once another owner has the session: nothing here is true any more
+        self.on_fenced: Callable[[], None] | None = None
         self._watchers: list[Callable[[], None]] | None = None
         self._store, self._codec, self._folds, self._now_ms, self._listener = store, codec, folds, now_ms, listener
         self._turn_at, self._queue_at = folds.place[TURN], folds.place[QUEUE]
@@ -84,10 +91,28 @@ class EventLog:
         self._syncing = self._nudged = False
         self._sync_to = -1  # what the sync that runs will make durable; there is one at a time
         self._telling = False
+        self._grown_bytes = self._snapped_bytes = 0  # of events since the last snapshot, and of that
 
     def __getitem__(self, projection: Projection[S]) -> S:
         state: S = self.states[self._folds.place[projection]]
         return state
+
+    def resume(self, kept: Sequence[Snapshot]) -> None:
+        """Stand where these snapshots were taken, if they can be used; the records behind are to be loaded."""
+        found = start(self._folds, kept)
+        if found is not None:
+            self.states[:] = found.states
+            self.seq, self.at_ms, self.last_end = found.seq + 1, found.mark.at_ms, found.mark.last_end
+            self._snapped_bytes = found.size_bytes
+
+    def snap(self, least_bytes: int) -> None:
+        """Have the store keep the states as they are between two turns, if so much has come since the last time."""
+        if self._grown_bytes < max(least_bytes, self._snapped_bytes) or self.states[self._turn_at].open:
+            return
+        taken = dump(self._folds, self.states, self.seq - 1, Mark(self.at_ms, self.last_end))
+        self._grown_bytes, self._snapped_bytes = 0, sum(len(one.body) for one in taken)
+        if taken:
+            self._store.snap(self.session, taken)
 
     def load(self, records: Iterable[Record]) -> None:
         """Fold what the store holds; raises `LogError` when a record is missing, out of order or not ours."""
@@ -97,6 +122,7 @@ class EventLog:
             event = self._codec.decode(record.body)
             self._folds.apply(self.states, event)
             self.seq, self.at_ms = record.seq + 1, record.at_ms
+            self._grown_bytes += len(record.body)
             if type(event) is TurnEnded:
                 self.last_end = event
         self.durable, self.due_ms = self.seq - 1, self._folds.due_ms(self.states)
@@ -106,6 +132,7 @@ class EventLog:
         self.states[:] = loaded.states
         self.seq, self.at_ms, self.last_end = loaded.seq, loaded.at_ms, loaded.last_end
         self.durable, self.due_ms = self.seq - 1, loaded.due_ms
+        self._grown_bytes, self._snapped_bytes = loaded._grown_bytes, loaded._snapped_bytes
         self._deliver()
 
     def empty_copy(self) -> "EventLog":
@@ -123,18 +150,23 @@ class EventLog:
         if not events and header is None:
             return self.seq - 1
         now = self._now_ms() if at_ms is None else at_ms
-        states, records = self._fold(events, now)
+        states, records, size_bytes = self._fold(events, now)
         due_ms, before = self.due_ms, self.states
         for at, _ in self._folds.dues:  # most events change nothing that is due
             if states[at] is not before[at]:
                 due_ms = self._folds.due_ms(states)
                 break
-        if due_ms != self.due_ms or (header is not None and due_ms is not None):
-            self._store.append(self.session, records, header, Due(due_ms))
-        else:
-            self._store.append(self.session, records, header)
+        try:
+            if due_ms != self.due_ms or (header is not None and due_ms is not None):
+                self._store.append(self.session, records, header, Due(due_ms))
+            else:
+                self._store.append(self.session, records, header)
+        except Fenced as error:
+            self._lost(error)
+            raise
         self.states[:] = states
         self.seq, self.at_ms, self.due_ms = self.seq + len(records), now, due_ms
+        self._grown_bytes += size_bytes
         self._tell(events, records)
         return self.seq - 1
 
@@ -142,11 +174,12 @@ class EventLog:
         """Raise what appending these now would raise before it reaches the store."""
         self._fold(events, 0)
 
-    def _fold(self, events: Sequence[Event], now: int) -> tuple[list[Any], list[Record]]:
-        """Check, encode and fold, without touching anything: the states after and the records."""
+    def _fold(self, events: Sequence[Event], now: int) -> tuple[list[Any], list[Record], int]:
+        """Check, encode and fold, without touching anything: the states after, the records, their size in bytes."""
         states, folds, encode = self.states.copy(), self._folds, self._codec.encode
         turn_at, queue_at, readers, seq = self._turn_at, self._queue_at, folds.readers, self.seq
         records: list[Record] = []
+        size_bytes = 0
         for event in events:  # what `check` and `Folds.apply` do, in place: this runs for every event there is
             kind, before = type(event), states[turn_at]
             promise = PROMISES.get(kind)
@@ -159,7 +192,8 @@ class EventLog:
             turn = after.number if after.open or before.open else None
             records.append(Record(seq, now, turn, body))
             seq += 1
-        return states, records
+            size_bytes += len(body)
+        return states, records, size_bytes
 
     def _tell(self, events: Sequence[Event], records: Sequence[Record]) -> None:
         self._telling, listener = True, self._listener
@@ -205,27 +239,23 @@ class EventLog:
         """(Trio) Return when all that is on the log now is durable; cancelling stops the wait, never the write."""
         if self.durable >= self.seq - 1:
             return
-        waiting = _Flush()
-        self.when_durable(waiting.done)
-        if not waiting.over:
-            waiting.task = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(waiting.give_up)
-        if waiting.error is not None:
-            raise waiting.error
+        await _answered(self.when_durable)
+
+    async def claimed(self) -> None:
+        """(Trio) Return when the session is ours, and the store has committed all it was given of it, by whomever here.
+
+        Raises `Fenced` when another owner has it.
+        """
+        try:
+            await _answered(lambda done: self._store.claim(self.session, done))
+        except Fenced as error:
+            self.fenced = error
+            raise
+        await self.synced()
 
     async def synced(self) -> None:
         """(Trio) Return when the store has committed all it was given, by this log or by another of the session."""
-        committed: list[Exception | None] = []
-        event = trio.Event()
-
-        def done(error: Exception | None) -> None:
-            committed.append(error)
-            event.set()
-
-        self._store.sync(done, self.session)
-        await event.wait()
-        if committed[0] is not None:
-            raise committed[0]
+        await _answered(lambda done: self._store.sync(done, self.session))
 
     def nudge(self) -> None:
         """Make what is appended durable soon, when readers outside wait for it; nobody waits here."""
@@ -241,6 +271,8 @@ class EventLog:
     def _synced(self, error: Exception | None) -> None:
         target, waiting = self._sync_to, self._waiting
         self._syncing = False
+        if isinstance(error, Fenced):
+            self._lost(error)
         if error is None:
             self.durable = max(self.durable, target)
             self._deliver()
@@ -250,6 +282,13 @@ class EventLog:
             done(error)
         if (self._waiting or (self._nudged and error is None)) and not self._syncing:
             self._sync()
+
+    def _lost(self, error: Fenced) -> None:
+        """Another owner has the session: its actor ends."""
+        if self.fenced is None:
+            self.fenced = error
+            if self.on_fenced is not None:
+                self.on_fenced()
 
     def _deliver(self) -> None:
         unread = self._unread
@@ -270,6 +309,17 @@ class EventLog:
         self.readers = tuple(one for one in self.readers if one is not reader)
         if not self.readers:
             self._unread = []
+
+
+async def _answered(ask: Callable[[Done], None]) -> None:
+    """(Trio) Return when the store has answered, and raise what it says is wrong; cancelled, it is not waited for."""
+    waiting = _Flush()
+    ask(waiting.done)
+    if not waiting.over:
+        waiting.task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(waiting.give_up)
+    if waiting.error is not None:
+        raise waiting.error
 
 
 class _Flush:

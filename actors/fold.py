@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import attrs
+import msgspec
 
 from callboard.actors.errors import UsageError
 from callboard.actors.events import Event
@@ -12,6 +13,7 @@ from callboard.actors.events import Event
 T = TypeVar("T")
 S = TypeVar("S")
 V = TypeVar("V")
+PLAIN = (bool, int, float, str, msgspec.Struct)
 
 
 class Trail(Sequence[T]):
@@ -91,6 +93,23 @@ class Index(Generic[V]):
         grown._entries, grown._size = entries, size + 1
         return grown
 
+    @classmethod
+    def of(cls, entries: Iterable[tuple[str, V]]) -> "Index[V]":
+        """A mapping with these; of a key that comes twice the first."""
+        made: Index[V] = cls()
+        for key, value in entries:
+            made._entries.setdefault(key, (len(made._entries), value))
+        made._size = len(made._entries)
+        return made
+
+    def items(self) -> list[tuple[str, V]]:
+        """All keys with their values, the oldest first."""
+        return [(key, value) for key, (place, value) in self._entries.items() if place < self._size]
+
+    def newest(self, count: int) -> "Index[V]":
+        """The last so many keys alone."""
+        return Index.of(self.items()[-count:])
+
     def get(self, key: str) -> V | None:
         """The value, or None."""
         pair = self._entries.get(key)
@@ -126,8 +145,12 @@ NextMs: TypeAlias = Callable[[Any], int | None]  # of a state: wall milliseconds
 class Projection(Generic[S]):
     """A named pure fold: `zero`, and `apply(state, event)` which returns the same object for an event not its own.
 
-    `on` lists the event types it reads (None: every event); the log never calls it for others. Raise `version`
-    when `apply` changes, so that snapshots of the old fold are not used. `cases` is set by `table`.
+    `on` lists the event types it reads (None: every event); the log never calls it for others. `cases` is set by
+    `table`.
+
+    `state` is the type of its states, for their written form in snapshots: what msgspec knows, Trail and Index. It is
+    that of `zero` where that is a Struct or a plain value. Without any, sessions have no snapshots, and each opening
+    reads their whole logs. Raise `version` when `apply` or `state` changes, so that old snapshots are not used.
     """
 
     key: str
@@ -136,9 +159,14 @@ class Projection(Generic[S]):
     on: tuple[type[Event], ...] | None = None
     version: int = 1
     cases: Mapping[type[Event], Apply[S]] | None = attrs.field(default=None, repr=False)
+    state: Any = attrs.field(
+        default=attrs.Factory(lambda self: type(self.zero) if isinstance(self.zero, PLAIN) else None, takes_self=True)
+    )
 
 
-def table(key: str, zero: S, cases: Mapping[type[Event], Apply[S]], version: int = 1) -> Projection[S]:
+def table(
+    key: str, zero: S, cases: Mapping[type[Event], Apply[S]], version: int = 1, state: Any = None
+) -> Projection[S]:
     """A projection written as a table, event type to fold: the log goes straight to the row, whatever their number."""
     rows = MappingProxyType(dict(cases))
 
@@ -146,7 +174,9 @@ def table(key: str, zero: S, cases: Mapping[type[Event], Apply[S]], version: int
         case = rows.get(type(event))
         return state if case is None else case(state, event)
 
-    return Projection(key, zero, apply, on=tuple(rows), version=version, cases=rows)
+    return Projection(
+        key, zero, apply, on=tuple(rows), version=version, cases=rows, **({} if state is None else {"state": state})
+    )
 
 
 class _Readers(dict[type[Event], tuple[tuple[int, Apply[Any]], ...]]):
@@ -169,6 +199,7 @@ class Folds:
 
     Two different projections under one key are a `UsageError`: nobody could tell their states apart. `dues` are those
     that know when something is due, each with what tells it of a state.
+    `written`: whether all states have a written form.
     """
 
     def __init__(
@@ -182,6 +213,7 @@ class Folds:
         self.zeros: tuple[Any, ...] = tuple(p.zero for p in self.projections)
         self.place = {p: at for at, p in enumerate(self.projections)}
         self.readers = _Readers(self.projections)
+        self.written = all(one.state is not None for one in self.projections)
         self.dues = tuple((self.place[projection], next_ms) for projection, next_ms in dues)
 
     def due_ms(self, states: list[Any]) -> int | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from callboard.actors.codec import plain
 from callboard.actors.errors import ModelError
-from callboard.actors.events import Call, Usage
+from callboard.actors.events import Call, Thought, Usage
 from callboard.actors.model import Reply
 from callboard.actors.receipts import clean_text, shown_name
 from callboard.actors.tool import ARGUMENTS_MAX_BYTES
@@ -17,6 +17,8 @@ from callboard.actors.tool import ARGUMENTS_MAX_BYTES
 CALLS_MAX = 1_000  # calls of one reply; a model that asks for more gets an error, not a queue
 ID_MAX_CHARS = 200
 DEPTH_MAX = 64  # nesting of decoded arguments; JSON text is never walked
+THOUGHTS_MAX = 1_000
+THOUGHT_MAX_BYTES = 1 << 20
 HEAD_KEPT_CHARS = 200  # of arguments that cannot be kept, and of what is wrong with them
 TOKENS_MAX = 10**15  # a larger count is a mistake, and sums of larger ones could not be written
 _PLAIN_BYTES = 512  # decoded arguments below this size cannot be nested dangerously deep
@@ -34,7 +36,30 @@ def take(reply: object, used: set[str], prefix: str) -> Reply:
     if not isinstance(text, str):
         raise ModelError(f"the model's text is {type(text).__name__}, not str.")
     calls = tuple(_call(call, at, used, prefix) for at, call in enumerate(_asked(reply.calls), 1))
-    return Reply(clean_text(text), calls, _usage(reply.usage), reply.truncated is True, reply.more is True)
+    thoughts = _thoughts(reply.thoughts, len(calls)) if reply.thoughts else ()
+    return Reply(clean_text(text), calls, _usage(reply.usage), reply.truncated is True, reply.more is True, thoughts)
+
+
+def _thoughts(thoughts: Any, calls: int) -> tuple[Thought, ...]:
+    """Those that the log can keep and give back equal; too many or too large ones are left out, all of them."""
+    if type(thoughts) not in (list, tuple) or len(thoughts) > THOUGHTS_MAX:
+        return ()
+    kept = tuple(one for thought in thoughts if (one := _thought(thought, calls)) is not None)
+    return kept if len(kept) == len(thoughts) else ()
+
+
+def _thought(thought: Any, calls: int) -> Thought | None:
+    if type(thought) is not Thought or (type(thought.text), type(thought.at)) != (str, int):
+        return None
+    try:
+        written = msgspec.json.encode(thought.body, enc_hook=plain)
+        body = msgspec.json.decode(written)
+    except (RecursionError, TypeError, ValueError, msgspec.MsgspecError):
+        return None
+    if len(written) + len(thought.text) > THOUGHT_MAX_BYTES or _deeper_than(body, DEPTH_MAX):
+        return None
+    at = min(max(0, thought.at), calls + 1)
+    return Thought(provider_label(thought.provider), clean_text(thought.text), body, at)
 
 
 def take_nested(name: str, arguments: Any, used: set[str], cell: str, number: int) -> Call:

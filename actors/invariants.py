@@ -22,6 +22,7 @@ from callboard.actors.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnRecovered,
     TurnStarted,
 )
 from callboard.actors.line import is_queued
@@ -46,6 +47,12 @@ def _turn_ended(turn: Turn, queue: Queue, event: TurnEnded) -> str | None:
     if turn.in_step:
         return f"step {turn.step} is still open"
     return _open_call(turn)
+
+
+def _turn_recovered(turn: Turn, queue: Queue, event: TurnRecovered) -> str | None:
+    if not turn.open or (event.turn, event.step) != (turn.number, turn.step):
+        return f"step {event.step} of turn {event.turn} is not open"
+    return None if event.times == turn.recovered + 1 else f"it was taken up {turn.recovered} times before"
 
 
 def _open_call(turn: Turn) -> str | None:
@@ -142,6 +149,7 @@ def _waits(turn: Turn, queue: Queue, event: MessageWithdrawn | MessageEdited) ->
 PROMISES: Mapping[type[Event], Check] = MappingProxyType(
     {
         TurnStarted: _turn_started,
+        TurnRecovered: _turn_recovered,
         TurnEnded: _turn_ended,
         AbortRequested: _abort,
         StepStarted: _step_started,

@@ -1,13 +1,13 @@
 """MemoryStore: the store that keeps nothing beyond the program; and the rules of `append` that all stores share."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from callboard.actors.errors import Fenced, LogError, UsageError
 from callboard.actors.notices import Flushed, Notice
-from callboard.actors.store import Done, Due, Header, Place, Record, RunSoon
+from callboard.actors.store import FORKING, Change, Done, Due, Header, Place, Record, RunSoon, Snapshot
 
 CLOSED = "the store is closed: open it before you use it."
 
@@ -56,6 +56,23 @@ def may_be(kinds: Sequence[str]) -> Callable[[bytes], bool]:
     return lambda body: body.startswith(wanted) or not body.startswith(begin)
 
 
+def unfit(changes: Sequence[Change], statuses: Mapping[str, str]) -> LogError | None:
+    """Why these changes cannot be; `statuses` of the sessions that are stored, those under a new id among them."""
+    gone, wanted = {change.session for change in changes}, set[str]()
+    for session, header in ((change.session, change.header) for change in changes):
+        if session not in statuses:
+            return LogError(f"there is no session {session!r} in this store: nothing was renamed.")
+        if header is None:
+            if statuses[session] != FORKING:
+                return LogError(f"session {session!r} is whole: only what was left half made can be removed.")
+        elif header.id in wanted or (header.id in statuses and header.id not in gone):
+            return LogError(f"session {header.id!r} exists already: {session!r} cannot take its name.")
+        else:
+            check_id(header.id)
+            wanted.add(header.id)
+    return None if len(gone) == len(changes) else LogError("a session is to be renamed twice at once.")
+
+
 class MemoryStore:
     """Records in lists: what is appended is committed, and every `sync` is answered at once.
 
@@ -70,6 +87,7 @@ class MemoryStore:
         self._logs: dict[str, list[Record]] = {}
         self._headers: dict[str, Header] = {}
         self._dues: dict[str, int] = {}
+        self._snapshots: dict[str, dict[str, Snapshot]] = {}
         self._unsynced = 0
         self._closed = False
 
@@ -117,6 +135,46 @@ class MemoryStore:
         done(None)
         if events and self.on_notice is not None:
             self.on_notice(Flushed(0.0, events))
+
+    def claim(self, session: str, done: Done) -> None:
+        """It is ours: nobody else can reach this store."""
+        del session
+        done(LogError(CLOSED) if self._closed else None)
+
+    def release(self, session: str) -> None:
+        """Nothing to do: nobody else waits for it."""
+
+    def rename(self, changes: Sequence[Change], done: Done) -> None:
+        """Change ids and headers, all of them or none."""
+        statuses = {session: header.status for session, header in self._headers.items()}
+        why = LogError(CLOSED) if self._closed else unfit(changes, statuses)
+        if why is not None:
+            done(why)
+            return
+        moved = [(change, self._logs.pop(change.session, []), self._remove(change.session)) for change in changes]
+        for change, log, snapshots in moved:
+            if change.header is not None:
+                session = change.header.id
+                self._headers[session], self._logs[session] = change.header, log
+                self._set_due(session, change.header.due_ms)
+                if snapshots is not None:
+                    self._snapshots[session] = snapshots
+        done(None)
+
+    def _remove(self, session: str) -> dict[str, Snapshot] | None:
+        del self._headers[session]
+        self._dues.pop(session, None)
+        return self._snapshots.pop(session, None)
+
+    def snap(self, session: str, snapshots: Sequence[Snapshot]) -> None:
+        """Keep these in place of older ones of the same keys."""
+        if not self._closed and session in self._headers:
+            self._snapshots.setdefault(session, {}).update((one.key, one) for one in snapshots)
+
+    def snapshots(self, session: str) -> list[Snapshot]:
+        """What was kept of a session's projections."""
+        end = len(self._log(session))
+        return [one for one in self._snapshots.get(session, {}).values() if one.seq < end]
 
     def read(self, session: str, after: int, limit: int) -> list[Record]:
         """Records with seq > after, in order, at most `limit`."""

@@ -1,11 +1,11 @@
 """What a model sees and answers: Prompt and its messages, Reply, and the Model protocol."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from callboard.actors.events import Call, Usage, Value
+from callboard.actors.values import Call, Thought, Usage, Value
 
 
 class User(Value, frozen=True, tag=True):
@@ -16,11 +16,12 @@ class User(Value, frozen=True, tag=True):
 
 
 class Assistant(Value, frozen=True, tag=True):
-    """What the model answered, with its calls; `interrupted` when it was cut."""
+    """What the model answered, with its calls and what it thought before; `interrupted` when it was cut."""
 
     text: str
     calls: tuple[Call, ...] = ()
     interrupted: bool = False
+    thoughts: tuple[Thought, ...] = ()
 
 
 class Developer(Value, frozen=True, tag=True):
@@ -70,7 +71,8 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
 class Reply(msgspec.Struct, frozen=True):
     """A whole answer; `truncated` when the provider cut it at its token limit.
 
-    `more` keeps the turn going although nothing was called: the model has not said its last word.
+    `more` keeps the turn going although nothing was called: the model has not said its last word. `thoughts` are kept
+    and come back with the prompt, to be sent to the same provider again.
     """
 
     text: str = ""
@@ -78,12 +80,22 @@ class Reply(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     truncated: bool = False
     more: bool = False
+    thoughts: Sequence[Thought] = ()
 
 
 STREAM_CLOSED = "stream closed before response.completed"
 """The text of the `ModelError` (retryable) for an answer that was cut before its end; no call of it is kept."""
 
-Say: TypeAlias = Callable[[str], None]
+
+Part: TypeAlias = Literal["text", "reasoning"]
+
+
+class Say(Protocol):
+    """Takes a piece of what the model says, or with `"reasoning"` of what it thinks, as it streams."""
+
+    def __call__(self, piece: str, part: Part = "text", /) -> None:
+        """Show it; an empty piece is a sign of life."""
+        ...
 
 
 @runtime_checkable
@@ -94,7 +106,9 @@ class Model(Protocol):
     raises `ModelError`. It is cancelled at an interrupt; what it said so far is kept. `say("")` is a sign of life.
 
     A model may also have `context_window`, in tokens: a session compacts before it overflows, and never by itself
-    without. And `idle_timeout_s`: a request without a sign of life for so long has failed and is made again.
+    without. And `idle_timeout_s`: a request without a sign of life for so long has failed and is made again. A runtime
+    calls `await model.warm()` before its first session, so that nothing is imported or built while sessions run, and
+    `await model.aclose()` at its end, both on Trio, for models that have them and that it made by name.
     """
 
     @property

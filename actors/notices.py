@@ -67,6 +67,12 @@ class StoreFailed(Notice, frozen=True):
     retrying: bool
 
 
+class SessionFenced(Notice, frozen=True):
+    """Another owner took this session over, so its actor ended here."""
+
+    session: str
+
+
 class HookRan(Notice, frozen=True):
     """A hook ended with status ok, blocked, rewrote, context, continued or failed."""
 

@@ -1,6 +1,7 @@
 """Opening: how a session's log begins, how it is read from the store and repaired, and how it ends."""
 
-from functools import partial
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import trio
 
@@ -10,9 +11,12 @@ from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import Event, MessageWithdrawn, QueueParked, SessionOpened
 from callboard.actors.receipts import repair
+from callboard.actors.recovery import Recover, recovery
 from callboard.actors.seen import SHELLS
 from callboard.actors.store import Header, Store
 from callboard.actors.usershell import lost
+
+T = TypeVar("T")
 
 PAGE_MAX = 1_000  # records read from the store at once
 
@@ -27,12 +31,21 @@ def begin(log: EventLog, opening: SessionOpened, now_ms: int) -> None:
 
 
 async def read(log: EventLog, store: Store) -> None:
-    """(Trio) Fold the log anew from the store, which first commits what it was given; readers keep their place."""
-    await log.synced()
+    """(Trio) Fold the log anew from the store, once it is ours and all it was given is committed; readers stay.
+
+    From its last snapshot on, if it has one that can be used.
+
+    Raises `Fenced` when another owner has the session.
+    """
+    await log.claimed()
     loaded = log.empty_copy()
+
+    async def ask(what: Callable[..., T], *args: Any) -> T:
+        return await trio.to_thread.run_sync(what, *args, abandon_on_cancel=True) if store.blocking else what(*args)
+
+    loaded.resume(await ask(store.snapshots, log.session))
     while True:
-        page = partial(store.read, log.session, loaded.seq - 1, PAGE_MAX)
-        records = await trio.to_thread.run_sync(page, abandon_on_cancel=True) if store.blocking else page()
+        records = await ask(store.read, log.session, loaded.seq - 1, PAGE_MAX)
         loaded.load(records)
         if len(records) < PAGE_MAX:
             break
@@ -47,6 +60,18 @@ def claimed_at_crash(log: EventLog) -> frozenset[str]:
     claims = turn.open and turn.step == 0 and not turn.task
     offered = first_claim(log[QUEUE], turn.start) if claims else ()
     return frozenset(message.id for message in offered)
+
+
+def take_up(log: EventLog, recover: Recover) -> bool:
+    """Let the turn that a crash left open go on, if it may and is to; whether it does.
+
+    What waits behind it waits for its end. A command of the user's own that ran beside it was lost.
+    """
+    going_on = recovery(log[TURN], log.at_ms) if recover == "continue" else ()
+    if going_on:
+        lost_shells = [event for shell in log[SHELLS] for event in lost(shell)]
+        log.append(*going_on, *lost_shells, at_ms=log.at_ms)
+    return bool(going_on)
 
 
 def mend(log: EventLog, *, cold: bool, poison: frozenset[str] = frozenset()) -> bool:

@@ -14,6 +14,7 @@ from callboard.actors.events import SessionOpened
 from callboard.actors.mailbox import Mailbox
 from callboard.actors.messages import Passivate
 from callboard.actors.phase import Phase
+from callboard.actors.snapping import LEAVING_FACTOR
 from callboard.actors.view import CallView, Scene
 from callboard.actors.waiters import Waiters
 
@@ -56,6 +57,7 @@ async def passivated(actor: Resting, letter: Passivate) -> bool:
             LOGGER.warning("session %s stays in memory: %s", actor.log.session, error)
     if not letter.leave(actor):
         return False
+    actor.log.snap(actor.scene.stage.limits.snap_bytes // LEAVING_FACTOR)
     actor.phase = Phase.PASSIVATED
     actor.scene.epoch += 1
     return True

@@ -146,7 +146,7 @@ def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
     events: list[Event] = []
     receipts = list(turn.receipts)
     for one in turn.open_calls():
-        returned = _repaired(one)
+        returned = repaired(one)
         events.append(returned)
         if one.started and one.call.name in CONTROL_TOOLS:
             events.append(ControlCallEnded(one.call.id, one.cell, one.call.name, at_ms, at_ms, "interrupted"))
@@ -171,7 +171,8 @@ def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _repaired(one: OpenCall) -> ToolReturned:
+def repaired(one: OpenCall) -> ToolReturned:
+    """The result of a call that the end of its program cut off."""
     if not one.started:
         receipt: Receipt = "not_started"
         text = NOT_STARTED.format(why="the program ended before this call ran")

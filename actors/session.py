@@ -10,7 +10,7 @@ from callboard.actors.books import QUEUE, TURN
 from callboard.actors.childspec import Exit
 from callboard.actors.dues import Dues, ask_plugins
 from callboard.actors.ending import last_flush
-from callboard.actors.errors import Fenced, LogError, MailboxFull, SessionClosed
+from callboard.actors.errors import LogError, MailboxFull, SessionClosed
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import (
     AbortRequested,
@@ -113,7 +113,8 @@ class Session:
         self._dues = Dues(self.scene, stage.alarms, self.mailbox) if stage.alarms else None
         self.waiters: Waiters | None = None
         self._shells: UserShells | None = None
-        self._slot = Slot(stage, self.log, self._durable, self.mailbox.nudge)
+        self.log.on_fenced = self.mailbox.nudge
+        self._slot = Slot(stage, self.log, self._durable)
         self._answering: Ask | None = None
         self._told, self.rested_s = 0, stage.now_s()  # ends of turns up to this one were told; since when it rests
         self._loaded = self.held = self.waits = False  # waits: for a slot in its tree, with something to do
@@ -143,6 +144,7 @@ class Session:
                 await self.load()
             self._loaded = False  # a second run starts from the log
             self._wake_up()
+            self._slot.look()
             while self.phase is not Phase.STOPPED:
                 letter = await self.mailbox.next()
                 if isinstance(letter, Passivate) and self.phase is Phase.IDLE and await passivated(self, letter):
@@ -153,7 +155,7 @@ class Session:
                 self._slot.look()
             if self.scene.belongings:
                 await finish(self.scene)
-            await last_flush(self.log, self.stage.limits.flush_stall_s)
+            await last_flush(self.log, self.stage.limits)
             return "normal"
         finally:
             self._leave()
@@ -172,16 +174,17 @@ class Session:
         if not self._stored:
             self.begin()
         else:
-            first = self.log.seq == 0
+            first, kept = self.log.seq == 0, self.kept
             await opening.read(self.log, self.stage.store)
-            kept = self.kept
             claimed = opening.claimed_at_crash(self.log)
-            mended = opening.mend(self.log, cold=first and kept is None, poison=claimed & self.suspects)
+            poison, stopping = claimed & self.suspects, self.waiters is not None and self.waiters.stopping
+            going_on = not (poison or stopping) and opening.take_up(self.log, self.stage.limits.recover)
+            mended = not going_on and opening.mend(self.log, cold=first and kept is None, poison=poison)
             self.suspects = self.suspects if kept is not None else claimed
             if first:  # whoever waited for the turns before waits elsewhere; a mended one is news
-                self._told = self.log[TURN].number - mended
+                self._told = self.log[TURN].number - (mended or going_on)
                 self.last_ended = None if mended else self.log.last_end
-                self.held = kept is None or kept.held  # a session that is only opened resumes nothing by itself
+                self.held = not going_on if kept is None else kept.held  # one only opened resumes nothing by itself
             self.scene.fresh, self.kept = kept is None or kept.fresh, None
         self._loaded = True
 
@@ -201,6 +204,7 @@ class Session:
 
     def _durable(self, ended: TurnEnded) -> None:
         self.mailbox.put(TaskDone(ended), urgent=True)
+        self.log.snap(self.stage.limits.snap_bytes)
 
     def _leave(self) -> None:
         """The actor is going down, stopped or crashed: nobody may be left without an answer."""
@@ -219,7 +223,7 @@ class Session:
         self.phase = Phase.STOPPED
         self.scene.epoch += 1
         self.scene.close()
-        closed = SessionClosed(f"session {self.id!r} has ended.")
+        closed = self.log.fenced or SessionClosed(f"session {self.id!r} has ended.")
         for letter in self.mailbox.empty():
             turn_away(letter, closed)
         if self.waiters is not None:
@@ -269,9 +273,6 @@ class Session:
                 self.held = False
         except LogError as error:
             turn_away(letter, error)
-            if isinstance(error, Fenced):
-                self._answering = None
-                raise
             return
         if isinstance(answer, Withdrawn | Refused) and id_of(letter) is None:
             letter.reply(answer)

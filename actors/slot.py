@@ -10,17 +10,12 @@ from callboard.actors.tasks import Task
 
 
 class Slot:
-    """Holds a task, then its end on the way to the disk; `done` is told when that is durable.
+    """Holds a task, then its end on the way to the disk; `done` is told when that is durable."""
 
-    `nudge` has the session look again, when there is something to see.
-    """
+    __slots__ = ("_done", "_ending", "_log", "_stage", "_task")
 
-    __slots__ = ("_done", "_ending", "_log", "_nudge", "_stage", "_task")
-
-    def __init__(
-        self, stage: Stage, log: EventLog, done: Callable[[TurnEnded], None], nudge: Callable[[], None]
-    ) -> None:
-        self._stage, self._log, self._done, self._nudge = stage, log, done, nudge
+    def __init__(self, stage: Stage, log: EventLog, done: Callable[[TurnEnded], None]) -> None:
+        self._stage, self._log, self._done = stage, log, done
         self._task: Task | None = None
         self._ending: Ending | None = None
 
@@ -36,22 +31,22 @@ class Slot:
     def look(self) -> None:
         """Close the books of a turn that is over, and wait for the disk before anybody hears of it.
 
-        Raises `Fenced` when the log belongs to another owner by now: then that end is nobody's.
+        Raises `Fenced` when the log belongs to another owner by now: then nothing here is true any more.
         """
         task = self._task
-        if task is not None and task.over:
+        if task is not None and task.over and self._log.fenced is None:
             self._task = None
             try:
                 ended = task.end()
             finally:
                 task.leave()
             self.finish(ended)
-        if self._ending is not None and self._ending.fenced is not None:
-            raise self._ending.fenced
+        if self._log.fenced is not None:  # maybe just now: a store may answer at once
+            raise self._log.fenced
 
     def finish(self, ended: TurnEnded) -> None:
         """An end is on the log; a restarted session begins here."""
-        self._ending = Ending(self._stage, self._log, ended, self._done, self._nudge)
+        self._ending = Ending(self._stage, self._log, ended, self._done)
 
     def free(self) -> None:
         """Nothing is in it any more: what was there is told to end, and reports nothing."""

@@ -20,6 +20,8 @@ from callboard.actors.messages import Accepted, Refused
 from callboard.actors.model import Model, ToolSpec
 from callboard.actors.notices import AbandonedChanged, Notice
 from callboard.actors.plugin import Alarm, Command, Hook, Plugin
+from callboard.actors.recovery import Recover
+from callboard.actors.snapping import SNAP_BYTES
 from callboard.actors.store import Store
 from callboard.actors.timers import Timers
 from callboard.actors.tool import Tool
@@ -39,6 +41,7 @@ class Limits:
     threads_max: int = 64
     threads_abandoned_max: int = 32
     keep_partial_text: bool = True
+    recover: Recover = "close"
     interrupt_message: bool = True
     marker_role: Literal["user", "developer"] = "user"
     retries_max: int = 2
@@ -48,6 +51,7 @@ class Limits:
     tokens_max: int | None = None
     cost_usd_max: float | None = None
     review_model: str | None = None
+    snap_bytes: int = SNAP_BYTES
 
 
 @attrs.frozen

@@ -33,10 +33,14 @@ TASKS: Mapping[TaskName, type[Task]] = MappingProxyType(
 
 
 class Start(NamedTuple):
-    """A turn that may begin: `message` asks for a task by its name, None for an ordinary turn."""
+    """A turn that may begin: `message` asks for a task by its name, None for an ordinary turn.
+
+    `recovered`: it is open on the log, where a crash cut it off, and goes on.
+    """
 
     kind: StartKind
     message: Message | None = None
+    recovered: bool = False
 
 
 def can_do(stage: Stage, name: TaskName) -> bool:
@@ -47,7 +51,9 @@ def can_do(stage: Stage, name: TaskName) -> bool:
 
 def next_up(log: EventLog) -> Start | None:
     """The turn that begins next, None when nothing may start one."""
-    queue, parked = log[QUEUE], log[PARKED]
+    queue, parked, turn = log[QUEUE], log[PARKED], log[TURN]
+    if turn.open:
+        return Start(turn.start, recovered=True)
     if not queue or starts_nothing(queue):
         return None
     message = next_task(queue, parked=parked)
@@ -70,6 +76,9 @@ def begin(
     What asks for a task by its name is taken off the queue in the same piece: it enters history by what the task does.
     """
     log, stage, message = scene.log, scene.stage, start.message
+    if start.recovered:
+        scene.window = AbortWindow(stage.timers, stage.limits.abort_window_s, on_abort)
+        return Regular(scene, start.kind, look, recovered=True), ()
     number = log[TURN].number + 1
     name: TaskName = "" if message is None else message.task
     kind = TASKS[name]

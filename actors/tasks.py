@@ -66,11 +66,20 @@ class Task:
     kind: ClassVar[TurnKind] = "regular"
 
     def __init__(
-        self, scene: Scene, start: StartKind, look: Callable[[], None], message: Message | None = None
+        self,
+        scene: Scene,
+        start: StartKind,
+        look: Callable[[], None],
+        message: Message | None = None,
+        *,
+        recovered: bool = False,
     ) -> None:
-        """`message` is what asked for a kind of task by its name; its text says what about. None: for a regular one."""
+        """`message` is what asked for a kind of task by its name; its text says what about. None: for a regular one.
+
+        `recovered`: it goes on where a crash cut it off.
+        """
         assert scene.window is not None
-        self._message = message
+        self._message, self._recovered = message, recovered
         self._scene, self._stage, self._log, self._start = scene, scene.stage, scene.log, start
         self._window = scene.window
         self._turn = scene.log[TURN].number

@@ -1,6 +1,6 @@
 """Regular: the ordinary turn, steps until the model asks for no more tools."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -14,14 +14,15 @@ from callboard.actors.compact import Shrinking
 from callboard.actors.compaction import filled, limit_tokens, tokens_of_text, window_of
 from callboard.actors.dispatch import Batch
 from callboard.actors.errors import ModelError
-from callboard.actors.events import Cause, Event, MessagesClaimed, ModelSaid, NoteAdded, StepEnded, StepStarted
+from callboard.actors.events import Call, Cause, Event, MessagesClaimed, ModelSaid, NoteAdded, StepEnded, StepStarted
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
 from callboard.actors.hooks import hook_notes
 from callboard.actors.mode import MODE
-from callboard.actors.model import Prompt, Reply
+from callboard.actors.model import Part, Prompt, Reply
 from callboard.actors.notices import Delta
 from callboard.actors.plugin import Enter, Plugin, Reject, TextFilter
 from callboard.actors.receipts import clean_text
+from callboard.actors.recovery import lost_calls
 from callboard.actors.view import CallView
 
 STILL_TOO_LARGE = "the prompt does not fit the model's window, not even after a compaction: {error}"
@@ -45,6 +46,7 @@ class Regular(Shrinking):
         self._continued = 0  # how often stop hooks reopened the turn
         self._schema: Any = self._log[TURN].schema  # of the final answer
         self._asked_again = False
+        self._lost = frozenset[str]()  # calls that a crash cut off and that must not run again
         self._filter: TextFilter | None = None  # of what the request that is under way says
         self._unsaid: ModelSaid | None = None  # goes on the log together with the first calls it asks for
         self._limit_tokens: int | None = None  # a prompt this large is compacted first
@@ -53,38 +55,61 @@ class Regular(Shrinking):
     async def run(self) -> None:
         """(Trio) Step after step until nothing is owed."""
         limits, step, bounded = self._stage.limits, 0, self._bounds()
+        if self._recovered:
+            step = self._log[TURN].step
+            if not await self._take_up():
+                return
         while step < limits.steps_max:
             step += 1
             if bounded and not await self._may_ask(step):
                 return
-            if not await self._enter(step):
+            if not await self._enter(step) or not await self._step(step):
                 return
-            begun_s, batch, self._away_s = self._stage.now_s(), None, 0.0
-            answer = await self._ask(self._prompt(step), self._say, self._ids, f"t{self._turn}s{step}")
-            reply = answer if isinstance(answer, Reply) else await self._once_more(answer, step)
-            if reply is None:
-                return
-            self._hear(reply)
-            if reply.calls:
-                batch = self._batch = Batch(self._scene, reply.calls, self._path, self._unsaid, self._ids)
-                self._unsaid = None
-                if self._window.cause is not None:
-                    break  # the reply was one too many, and nothing of it runs
-                self._error = await batch.run()
-            self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
-            if self._error is not None or (batch is not None and batch.concludes and not goes_on(self._log[QUEUE])):
-                return
-            if reply.calls or reply.more or goes_on(self._log[QUEUE]):
-                continue
-            if self._schema is not None and (verdict := self._read_json(reply.text)) != "fits":
-                if verdict == "again":
-                    continue
-                return
-            if not (self._stage.slots.on_stop and await self._reopened()):
-                return
-        else:
-            self.out_of(f"steps_max: the turn has made {step} steps")
+        self.out_of(f"steps_max: the turn has made {step} steps")
         await trio.lowlevel.checkpoint()
+
+    async def _step(self, step: int) -> bool:
+        """Ask the model and run what it calls; whether anything is owed after that."""
+        begun_s, self._away_s = self._stage.now_s(), 0.0
+        answer = await self._ask(self._prompt(step), self._say, self._ids, f"t{self._turn}s{step}")
+        reply = answer if isinstance(answer, Reply) else await self._once_more(answer, step)
+        if reply is None:
+            return False
+        self._hear(reply)
+        calls = tuple(reply.calls)
+        return await self._carry_out(step, begun_s, calls, reply.text, owes=bool(calls) or reply.more)
+
+    async def _carry_out(self, step: int, begun_s: float, calls: Sequence[Call], text: str, *, owes: bool) -> bool:
+        """Run the calls of an answer and end its step; whether anything is owed after that, as it is if it `owes`."""
+        batch = None
+        if calls:
+            batch = self._batch = Batch(self._scene, calls, self._path, self._unsaid, self._ids)
+            batch.settle(self._lost)
+            self._unsaid, self._lost = None, frozenset()
+            if self._window.cause is not None:  # the reply was one too many, and nothing of it runs
+                await trio.lowlevel.checkpoint()
+                return False
+            self._error = await batch.run()
+        self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
+        if self._error is not None or (batch is not None and batch.concludes and not goes_on(self._log[QUEUE])):
+            return False
+        if owes or goes_on(self._log[QUEUE]):
+            return True
+        if self._schema is not None and (verdict := self._read_json(text)) != "fits":
+            return verdict == "again"
+        return bool(self._stage.slots.on_stop) and await self._reopened()
+
+    async def _take_up(self) -> bool:
+        """What a crash cut off: the calls without a result, else the request; whether anything is owed after that."""
+        turn = self._log[TURN]
+        self._ids.update(receipt.call for receipt in turn.receipts)
+        self._ids.update(call.id for call in turn.calls.asked)
+        if not turn.answered:
+            return await self._step(turn.step) if turn.in_step else True
+        if not turn.in_step:
+            return turn.called or goes_on(self._log[QUEUE])
+        calls, self._lost = [one.call for one in turn.calls.open()], lost_calls(turn)
+        return await self._carry_out(turn.step, self._stage.now_s(), calls, turn.last_message or "", owes=turn.called)
 
     def _bounds(self) -> bool:
         """Find out how much the model can read; whether that, or what may be spent, has a bound."""
@@ -271,7 +296,8 @@ class Regular(Shrinking):
         self._first_token()
         calls, usage, provider = tuple(reply.calls), self._cost(reply), self._provider()
         text = reply.text if self._filter is None else self._filtered(self._filter, reply.text)
-        said = ModelSaid(text, calls, False, usage, self._model_s, provider, reply.truncated)  # noqa: FBT003 - a field
+        seconds, thoughts = self._model_s, tuple(reply.thoughts)
+        said = ModelSaid(text, calls, False, usage, seconds, provider, reply.truncated, thoughts)  # noqa: FBT003
         self._said = []
         if calls and not (self._stage.slots.before_tool or self._capped):
             self._unsaid = said  # nobody looks in between, so one write carries it and its calls
@@ -282,13 +308,16 @@ class Regular(Shrinking):
         if spent is not None:
             self.out_of(spent)
 
-    def _say(self, piece: str) -> None:
+    def _say(self, piece: str, part: Part = "text", /) -> None:
         loose: Any = piece
         if not isinstance(loose, str):
             raise ModelError(f"the model said {type(loose).__name__}, not text.")
         if not piece:  # a sign of life
             return
         self._first_token()
+        if part == "reasoning":
+            self._show((("reasoning", piece),))
+            return
         if not self._said and self._filter is not None:  # another attempt begins with another filter
             with CallView(self._scene) as view:
                 self._filter = _first(view, self._stage.readers, "reads")

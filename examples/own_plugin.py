@@ -18,7 +18,7 @@ def lessons(known: tuple[str, ...], event: Event) -> tuple[str, ...]:
     return (*known, event.text) if isinstance(event, LessonLearned) else known
 
 
-LESSONS = Projection[tuple[str, ...]]("lessons", (), lessons, on=(LessonLearned,))
+LESSONS = Projection[tuple[str, ...]]("lessons", (), lessons, on=(LessonLearned,), state=tuple[str, ...])
 
 
 @tool(effect="idempotent", mutates=False)

@@ -33,6 +33,7 @@ from callboard.actors.notices import (
     HookRan,
     LoopLagged,
     Notice,
+    SessionFenced,
     StoreFailed,
     SubscriberLagged,
 )
@@ -320,7 +321,10 @@ def _store(shelf: Shelf) -> dict[type[Notice], Noticing]:
     def store_failed(notice: StoreFailed) -> None:
         errors["retrying" if notice.retrying else "failed",].inc()
 
-    return {Flushed: flushed, StoreFailed: store_failed}
+    def fenced(notice: SessionFenced) -> None:
+        errors["fenced",].inc()
+
+    return {Flushed: flushed, StoreFailed: store_failed, SessionFenced: fenced}
 
 
 def _runtime(shelf: Shelf) -> dict[type[Notice], Noticing]:

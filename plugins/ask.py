@@ -108,7 +108,10 @@ def _together(one: QuestionAsked, other: QuestionAsked) -> bool:
 
 
 PARTS: Projection[Parts] = table(
-    "ask_parts", (), {QuestionAsked: _asked, QuestionAnswered: _answered, MessageQueued: _told}
+    "ask_parts",
+    (),
+    {QuestionAsked: _asked, QuestionAnswered: _answered, MessageQueued: _told},
+    state=Parts,
 )
 """The questions of calls that have an open one, and the answers that the model has not read: a late one takes them."""
 

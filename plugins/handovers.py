@@ -69,7 +69,10 @@ def _forked(state: Proposed, _: SessionForked) -> Proposed:
 
 
 PROPOSED: Projection[Proposed] = table(
-    "proposed", (), {PlanProposed: _proposed, PlanApproved: _taken_up, SessionForked: _forked}
+    "proposed",
+    (),
+    {PlanProposed: _proposed, PlanApproved: _taken_up, SessionForked: _forked},
+    state=Proposed,
 )
 """The last plans that were proposed, oldest first."""
 
@@ -155,6 +158,7 @@ HANDOVERS: Projection[HandOvers] = table(
         QueueParked: _released,
         SessionForked: lambda _, event: (),
     },
+    state=HandOvers,
 )
 
 

@@ -52,7 +52,7 @@ def _plan(state: Plan | None, event: Event) -> Plan | None:
     return Plan(event.explanation, event.plan) if isinstance(event, PlanUpdated) else state
 
 
-PLAN: Projection[Plan | None] = Projection("plan", None, _plan, on=(PlanUpdated,))
+PLAN: Projection[Plan | None] = Projection("plan", None, _plan, on=(PlanUpdated,), state=Plan | None)
 """The plan of the session, None before the first; turns neither clear nor tick it."""
 
 

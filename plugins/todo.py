@@ -52,7 +52,7 @@ def _todos(state: Todos | None, event: Event) -> Todos | None:
     return state
 
 
-TODOS: Projection[Todos | None] = Projection("todos", None, _todos, on=(TodosWritten, TurnStarted))
+TODOS: Projection[Todos | None] = Projection("todos", None, _todos, on=(TodosWritten, TurnStarted), state=Todos | None)
 """The list of the current turn; None is no list, and differs from an empty one.
 
 A regular turn clears it. A user's `!` turn is of kind regular too, until events tell it apart.
@@ -68,7 +68,11 @@ def _left(state: tuple[Todos | None, Todos | None], event: Event) -> tuple[Todos
 
 
 TODOS_LEFT: Projection[tuple[Todos | None, Todos | None]] = Projection(
-    "todos_left", (None, None), _left, on=(TodosWritten, TurnStarted)
+    "todos_left",
+    (None, None),
+    _left,
+    on=(TodosWritten, TurnStarted),
+    state=tuple[Todos | None, Todos | None],
 )
 """The list of the current turn, and the one that the start of this turn cleared: what a note after a restart shows."""
 

@@ -34,6 +34,7 @@ stores/      where logs become durable
 models/      models by name, and those that need no network
 assembly     plugins, tools and hooks put together and checked
 arguments    what is passed to open_runtime and create, checked
+logs/        logs as files, and files as logs
 lines        slash and `!` lines, and which verb each is
 shown        what `state()` shows of folds that keep more or less than people should read
 outside      subagents that a program starts, as a tool would

@@ -87,7 +87,7 @@ def open_runtime(
     raised here as `UsageError`, before anything runs.
     """
     settings = with_peek(settings_of(config), peek)
-    names = ModelNames(model if model is not None else settings.model.name)
+    names = ModelNames(model if model is not None else settings.model.name, settings.model)
     parts = Parts(
         settings,
         names,

@@ -47,7 +47,7 @@ def checked_store(store: Any, settings: RuntimeConfig) -> Store | str:
         return settings.store.url or "memory"
     fits = not isinstance(store, type) and all(callable(getattr(store, verb, None)) for verb in STORE_VERBS)
     if not fits and not isinstance(store, str):
-        raise UsageError(f"store must be 'memory', 'sqlite:///FILE' or a Store, got {store!r:.80}.")
+        raise UsageError(f"store must be 'memory', 'sqlite:///FILE', 'postgresql://...' or a Store, got {store!r:.80}.")
     found: Store | str = store
     return found
 

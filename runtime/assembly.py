@@ -216,6 +216,7 @@ def limits_of(config: RuntimeConfig, steps_max: int = 0) -> Limits:
         threads_max=bounds.threads_max,
         threads_abandoned_max=bounds.threads_abandoned_max,
         keep_partial_text=bounds.keep_partial_text,
+        recover=bounds.recover,
         interrupt_message=agents.interrupt_message,
         marker_role=agents.marker_role,
         retries_max=config.model.retries_max,

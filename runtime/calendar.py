@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from callboard.actors.alarm import SEGMENT_MAX_S, AlarmClock
-from callboard.actors.errors import CallboardError, LogError, SessionClosed
+from callboard.actors.errors import CallboardError, Fenced, LogError, SessionClosed
 from callboard.runtime.lookup import Lookup
 
 LOGGER = logging.getLogger("callboard")
@@ -23,8 +23,8 @@ class Calendar:
     """Reads the store's index of due times once a minute and sets the alarm for what comes due until the next look.
 
     A session that is open, in memory or not, sets its own alarm. One that is not is opened when it rings, GRACE_MS late
-    and after another look at the index: another program that has it may have been there. What cannot be opened is told
-    of, and left after TRIES_MAX.
+    and after another look at the index: another program that has it may have been there. One that another program holds
+    is left to it without a word until the next look. What cannot be opened is told of, and left after TRIES_MAX.
     """
 
     def __init__(
@@ -95,6 +95,9 @@ class Calendar:
                 return
             self._count(session_id, due_ms)
             await self._open(session_id)
+        except Fenced as error:  # another program has it, and lets it fire; should that one end, a later look sees it
+            self._tries.pop(session_id, None)
+            LOGGER.debug("%s", error)
         except SessionClosed:  # the runtime ends
             return
         except CallboardError as error:

@@ -11,7 +11,7 @@ from callboard.actors.children import CHILDREN
 from callboard.actors.childspec import Intensity
 from callboard.actors.errors import LogError, SessionClosed
 from callboard.actors.events import SessionOpened
-from callboard.actors.notices import ChildRestarted
+from callboard.actors.notices import ChildRestarted, SessionFenced
 from callboard.actors.opening import mend
 from callboard.actors.session import Session
 from callboard.runtime.crossing import Starts
@@ -80,7 +80,11 @@ class Endings:
 
     async def _stop(self, session_id: str) -> None:
         async with self._one.alone(session_id):
-            await self._end_levels(self._levels(session_id))
+            await self.end_tree(session_id)
+
+    async def end_tree(self, session_id: str) -> None:
+        """(Trio) End a session and all below it, the deepest first; nobody else does anything to it meanwhile."""
+        await self._end_levels(self._levels(session_id))
 
     def stop_soon(self, session_id: str) -> None:
         """(Trio) Stop a session, its children first, beside whatever comes next."""
@@ -146,7 +150,7 @@ class Endings:
 
         def durable(error: Exception | None) -> None:
             if there and actor.id not in self._registry:  # nobody opened it meanwhile
-                self._registry.audience.end(actor.id)
+                self._let_go(actor.id)
 
         try:
             mend(actor.log, cold=True)
@@ -158,6 +162,8 @@ class Endings:
         """Nobody will run this actor again: tell all who wait, its parent, and its children."""
         places = self._registry.places()  # its log may lag behind
         children = [id_ for id_, opened in places if opened.parent == actor.id]
+        if actor.log.fenced is not None:
+            self._on_notice(SessionFenced(actor.id))
         actor.close()
         if (opened := opened_of(actor)).parent is not None:
             self._spawner.crashed(actor, opened, error)
@@ -177,6 +183,10 @@ class Endings:
     def _gone(self, session_id: str, opened: SessionOpened) -> None:
         self._alarm.set(session_id, None)
         self._spawner.forget(session_id, opened)
+        self._let_go(session_id)
+
+    def _let_go(self, session_id: str) -> None:
+        self._registry.release(session_id)
         self._registry.audience.end(session_id)
 
     def closed(self) -> None:

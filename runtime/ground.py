@@ -76,10 +76,8 @@ class Ground:
 
     async def _open_store(self) -> None:
         url = self._parts.store
-        if isinstance(url, str):
-            option = f"?durability={self._parts.config.store.durability}"
-            url = url + option if url.startswith("sqlite:") and "?" not in url else url
-        self.store = await in_thread(open_store, url) if isinstance(url, str) else url
+        durability = self._parts.config.store.durability
+        self.store = await in_thread(open_store, url, durability) if isinstance(url, str) else url
         if hasattr(self.store, "on_notice"):
             self.store.on_notice = self.notice
         opening = asyncio.ensure_future(self._at_disk(self.store.open, self.guest.run_soon))
@@ -119,6 +117,7 @@ class Ground:
     async def _hold(self, ready: Pending) -> None:
         """(Trio) The nursery of tool bodies and of all that outlives a turn."""
         parts, assembly = self._parts, self._parts.assembly
+        await parts.models.warm()
         async with trio.open_nursery() as nursery:
             stage = Stage(
                 store=self.store,
@@ -142,7 +141,10 @@ class Ground:
                 shell=user_shell(),
             )
             ready.reply(stage)
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                await parts.models.aclose()
 
     def _ended(self, outcome: Outcome) -> None:
         if outcome.error is not None:

@@ -1,7 +1,7 @@
 """SessionHandle: a session as people hold it; works from asyncio and from Trio, and never holds the actor itself."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 from callboard.actors.checks import check_answer, check_approve, check_id, check_schema, check_steer, check_submit
 from callboard.actors.children import CHILDREN
@@ -41,9 +41,9 @@ from callboard.actors.messages import (
 )
 from callboard.actors.stage import SpawnRequest, Stage
 from callboard.runtime.arguments import new_session_id
-from callboard.runtime.fork import Forks
+from callboard.runtime.fork import Forks, Rewound
 from callboard.runtime.lines import parse
-from callboard.runtime.lookup import Lookup
+from callboard.runtime.lookup import Lookup, is_turn
 from callboard.runtime.outside import first_turn, request_of, start
 from callboard.runtime.reading import QUEUE_MAX, Reading, check_reading
 from callboard.runtime.registry import Registry
@@ -116,7 +116,7 @@ class SessionHandle:
         Steered is durable; the same `id` gets the same answer. A `schema` of the final answer has to be the turn's.
         """
         text, schema = check_steer(text, id, self._text_max_chars), check_schema(schema)
-        if expected_turn is not None and not _is_turn(expected_turn):
+        if expected_turn is not None and not is_turn(expected_turn):
             raise UsageError(f"steer takes a turn number from 1, or none, got {expected_turn!r:.80}.")
         answer: Steered | Refused = await self._ask(lambda reply: Steer(text, id, expected_turn, schema, reply=reply))
         return answer
@@ -210,7 +210,7 @@ class SessionHandle:
 
     async def wait(self, turn: int | None) -> TurnEnded:
         """The end of a turn; at once when it ended long ago."""
-        if not _is_turn(turn):
+        if not is_turn(turn):
             raise UsageError(
                 f"wait takes a turn number from 1, got {turn!r:.80}; a queued message has none yet: use run()."
             )
@@ -238,7 +238,7 @@ class SessionHandle:
         The same `id` again, as from a client that tries twice, gets the same answer and aborts nothing more.
         """
         check_id(id)
-        if turn is not None and not _is_turn(turn):
+        if turn is not None and not is_turn(turn):
             raise UsageError(f"interrupt takes a turn number from 1, or none, got {turn!r:.80}.")
         if turn is None and id is None and self._home.registry.is_passivated(self.id):
             return Idle()
@@ -344,6 +344,10 @@ class SessionHandle:
         forked: SessionHandle = await self._home.forks.fork(self.id, at, new_session_id(session_id))
         return forked
 
+    async def rewind(self, at: int | None = None) -> Rewound:
+        """Go on from event `at`: a fork takes this id, the old log is read under `.old`; its agents and readers end."""
+        return await self._home.forks.rewind(self.id, at)
+
     def state(self) -> dict[str, Any]:
         """What is known of the session: every fold by its key, as plain values, and the number they are true for.
 
@@ -393,7 +397,3 @@ class SessionHandle:
         """Follow the log: `async for item in s.events(after=seq)` gives what is durable, first old, then live."""
         check_reading(after, queue_max)
         return self._home.registry.read(self.id, after, deltas=deltas, queue_max=queue_max)
-
-
-def _is_turn(turn: object) -> TypeGuard[int]:
-    return isinstance(turn, int) and not isinstance(turn, bool) and turn >= 1

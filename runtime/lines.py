@@ -12,10 +12,14 @@ from callboard.actors.errors import UsageError
 from callboard.actors.messages import ModeAnswer, Refused
 from callboard.actors.plugin import Command
 
-KNOWN = ("/compact", "/review WHAT", "/plan [off|MESSAGE]", "!COMMAND")
+KNOWN = ("/compact", "/review WHAT", "/plan [off|MESSAGE]", "/fork [EVENT]", "/rewind [EVENT]", "!COMMAND")
 NO_COMMANDS: Mapping[str, Command] = MappingProxyType({})
 UNKNOWN = "there is no command {name}: known are {known}."
 NO_ARGUMENT = "/{name} takes nothing behind it, got {rest!r:.80}."
+NO_EVENT = "/{name} takes the number of an event, or nothing for the last point between turns, got {rest!r:.80}."
+FORKED = "Forked: session {id} goes on from here; this one stays as it is."
+REWOUND = "Rewound to event {at}: the session goes on from there, and its old log is read under {old}."
+EVENT_MAX_CHARS = 18
 NO_REVIEW = "/review needs a text: what should be reviewed, such as /review the last commit."
 NO_COMMAND = "! needs a command, such as !ls."
 MODE_ON: Final = {
@@ -60,6 +64,14 @@ class Verbs(Protocol):
         """Plan mode, on or off."""
         ...
 
+    async def fork(self, at: int | None = None) -> Any:
+        """A new session that begins as this one does."""
+        ...
+
+    async def rewind(self, at: int | None = None) -> Any:
+        """Go on from an earlier point."""
+        ...
+
     async def submit_or_steer(self, text: str, *, id: str | None = None) -> Any:
         """A message, now or as soon as the running turn takes it."""
         ...
@@ -88,6 +100,9 @@ class Line:
                 return await session.set_mode(self.text, id=id_)
             case "plan":
                 return await self._plan(session, id_)
+            case "fork" | "rewind":
+                at = int(self.text) if self.text else None
+                return await (session.fork(at) if self.verb == "fork" else session.rewind(at))
             case _:
                 return await session.submit(self.text, id_)
 
@@ -123,6 +138,10 @@ def _slash(name: str, rest: str, commands: Mapping[str, Command]) -> Line:
             if not rest:
                 raise UsageError(NO_REVIEW)
             return Line("review", rest)
+        case "fork" | "rewind":
+            if rest and not (rest.isascii() and rest.isdigit() and len(rest) <= EVENT_MAX_CHARS):
+                raise UsageError(NO_EVENT.format(name=name, rest=rest))
+            return Line(name, rest)
         case "plan":
             if rest == "off":
                 return Line("set_mode", "default")

@@ -1,7 +1,7 @@
 """Lookup: what a store knows of sessions without loading them: headers, records, ends of turns, who took a message."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import EventLog
@@ -33,9 +33,9 @@ class Lookup:
         """Whether the store has anything under this id, a fork that is half made included."""
         return await self._ask(self._store.header, session_id) is not None
 
-    async def headers(self) -> list[Header]:
-        """All sessions of the store, newest first."""
-        return [header for header in await self._ask(self._store.headers) if not header.unfinished]
+    async def headers(self, *, unfinished: bool = False) -> list[Header]:
+        """All sessions of the store, newest first; with `unfinished` those that are half made too."""
+        return [header for header in await self._ask(self._store.headers) if unfinished or not header.unfinished]
 
     async def due(self, upto_ms: int, after: Place, limit: int) -> list[Place]:
         """The sessions that come due up to a time, earliest first, and behind a place."""
@@ -50,6 +50,7 @@ class Lookup:
         if await self.header(session_id) is None:
             return None
         log = EventLog(session_id, self._store, self._codec, stage.folds, stage.now_ms, stage.on_event)
+        log.resume(await self._ask(self._store.snapshots, session_id))
         while records := await self.records(session_id, log.seq - 1, LOG_PAGE_MAX):
             log.load(records)
         return log
@@ -103,3 +104,8 @@ class Lookup:
 
     async def _ask(self, read: Callable[..., T], *args: Any) -> T:
         return await in_thread(read, *args) if self._store.blocking else read(*args)
+
+
+def is_turn(turn: object) -> TypeGuard[int]:
+    """Whether it may be the number of a turn."""
+    return isinstance(turn, int) and not isinstance(turn, bool) and turn >= 1

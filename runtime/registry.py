@@ -1,7 +1,8 @@
 """Registry: which sessions there are, live or passivated; a message to one that left memory brings it back."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from callboard.actors.books import OPENED, QUEUE
@@ -143,6 +144,19 @@ class Registry:
             self.audience.add(reading)
         return reading
 
+    @contextmanager
+    def opening(self, session_id: str) -> Iterator[None]:
+        """The store lets the session go again when what is done here does not bring it in."""
+        try:
+            yield
+        finally:
+            if session_id not in self:
+                self.release(session_id)
+
+    def release(self, session_id: str) -> None:
+        """Other programs may have it."""
+        self._stage.store.release(session_id)
+
     async def loaded(self, session_id: str) -> Session:
         """(Trio) The actor with its log in memory; `SessionClosed` when there is none."""
         if self.kept(session_id) is not None:
@@ -154,6 +168,7 @@ class Registry:
     def _read(self, session_id: str) -> EventLog:
         stage = self._stage
         log = EventLog(session_id, stage.store, stage.codec, stage.folds, stage.now_ms, stage.on_event)
+        log.resume(stage.store.snapshots(session_id))
         while records := stage.store.read(session_id, log.seq - 1, PAGE_MAX):
             log.load(records)
         return log

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
 from callboard.actors.children import CHILDREN, UNSETTLED, Child
-from callboard.actors.errors import LogError
+from callboard.actors.errors import Fenced, LogError
 from callboard.actors.eventlog import LOGGER
 from callboard.actors.session import Session
 from callboard.runtime.company import LOST
@@ -58,6 +58,9 @@ class Revival:
         async with self._alone(known.id):
             try:
                 child = await self._child(known.id, parent.id)
+            except Fenced as error:  # it is not lost: another program has it
+                LOGGER.warning("session %s: its parent is not told of it: %s", known.id, error)
+                return
             except LogError as error:
                 self._spawner.lost(parent, known, f"the agent's log cannot be read: {error}")
                 return

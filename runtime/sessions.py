@@ -59,7 +59,6 @@ class Sessions:
         self.registry = Registry(stage, on_notice, begin=self.supervise, holds=self._holds, left=self._left)
         self._one = OneByOne(guest)
         self.lookup = Lookup(stage.store, stage.codec)
-        self.forks = Forks(stage, self.registry, self.lookup, self._one.on_trio, self._one.alone, self._from_store)
         agents, wake = config.agents, config.agents.notify == "wake"
         self.spawner = Spawner(
             *(stage, limits, self.registry, self, models.checked), roles=agents.roles, cascade=agents.cascade, wake=wake
@@ -71,6 +70,8 @@ class Sessions:
             *(guest, self.registry, self.spawner, self._one, alarm, on_notice, intensity), polite_s=polite_s
         )
         self._troupes = self.endings.troupes
+        begun, ends = (self._one.on_trio, self._one.alone, self._from_store), self.endings.end_tree
+        self.forks = Forks(stage, self.registry, self.lookup, *begun, ends)
 
     @property
     def supervisor(self) -> Supervisor:
@@ -188,16 +189,19 @@ class Sessions:
         header = await self.lookup.header(session_id)
         if header is None:
             raise SessionNotFound(f"there is no session {session_id!r} in this store.")
+        if header.rewound:
+            raise UsageError(f"session {session_id!r} is the old log of one that was rewound: read it, or fork it.")
         await self._troupes.stop(session_id, root_of(header, session_id))  # one that is just ending
         actor = Session(self.stage, session_id, None)
-        await actor.load()
-        close_unbegun(actor.log)
-        await self.spawner.trees.recount(actor.log)
-        if below is not None:
-            await self.revival.of_agent(actor, below)
-        if below is not None and (below not in self.registry or below in self.spawner.closing):
-            raise SessionClosed(f"session {below!r} is ending: open it before you open its agents.")
-        await self._start(actor)
+        with self.registry.opening(session_id):
+            await actor.load()
+            close_unbegun(actor.log)
+            await self.spawner.trees.recount(actor.log)
+            if below is not None:
+                await self.revival.of_agent(actor, below)
+            if below is not None and (below not in self.registry or below in self.spawner.closing):
+                raise SessionClosed(f"session {below!r} is ending: open it before you open its agents.")
+            await self._start(actor)
         await self.revival.of_children(actor)
         return actor
 

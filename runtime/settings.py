@@ -10,6 +10,7 @@ import attrs
 
 from callboard.actors.abort import ABORT_WINDOW_S
 from callboard.actors.facts import ApprovalPolicy, Execution
+from callboard.actors.recovery import Recover
 from callboard.actors.tool import NAME_PATTERN, Exposure
 from callboard.plugins.code import CPU_SECONDS_MAX, FILE_BYTES_MAX, MEMORY_BYTES_MAX, PRINT_BYTES_MAX, SECONDS_MAX
 from callboard.plugins.goals import ROUNDS_MAX, ROUNDS_USUAL_MAX
@@ -56,6 +57,8 @@ class Bounds:
 
     `gc_policy` is about the whole process: "manage" keeps full garbage collections out of the way of interrupts,
     "leave" changes nothing. The command line manages unless it is told to leave, an embedded runtime leaves.
+    `recover`: what becomes of a turn that a crash left open, once its session is opened: "close" ends it, "continue"
+    goes on under its number, with calls that were cut off run again under their keys, unless their effect is "once".
     `tree_socket`: whether `callboard tree` can look at this program; the command line lets it, an embedded runtime not.
     """
 
@@ -69,6 +72,7 @@ class Bounds:
     threads_max: int = attrs.field(default=64, validator=_at_least(1))
     threads_abandoned_max: int = attrs.field(default=32, validator=_at_least(1))
     keep_partial_text: bool = True
+    recover: Recover = "close"
     gc_policy: Literal["manage", "leave"] | None = None
     tree_socket: bool | None = None
 
@@ -79,10 +83,15 @@ class ModelConfig:
 
     `context_window` (tokens) and `idle_timeout_s` take the place of what the model says of itself. History is compacted
     at 90 % of the window, or at `compact_tokens_max` when that is less. A request is made at most `retries_max` times
-    more.
+    more. `base_url`, `api` and `api_key_env` (the variable that holds the key) are for models of the provider that
+    `name` names; `output_tokens_max` bounds one answer.
     """
 
     name: str | None = None
+    base_url: str | None = attrs.field(default=None, validator=_says_something)
+    api: Literal["responses", "chat"] | None = None
+    api_key_env: str | None = attrs.field(default=None, validator=_says_something)
+    output_tokens_max: int | None = attrs.field(default=None, validator=_at_least(1))
     context_window: int | None = attrs.field(default=None, validator=_at_least(1))
     compact_tokens_max: int | None = attrs.field(default=None, validator=_at_least(1))
     idle_timeout_s: float | None = attrs.field(default=None, validator=_at_least(0.001))

@@ -243,9 +243,14 @@ class Spawner:
         child.tell(Interrupt(turn, "parent" if opened_of(child).parent == viewer.id else "interrupted"))
 
     def working(self, session_id: str) -> int:
-        """How many of the agents that a session started are working."""
+        """How many of the agents that a session started are working; not one whose turn has ended, heard of or not."""
         log = log_in_memory(self._registry, session_id)
-        return 0 if log is None else sum(standing(self._registry, child) in WORKING for child in log[CHILDREN])
+        return 0 if log is None else sum(self._works(child) for child in log[CHILDREN])
+
+    def _works(self, known: Child) -> bool:
+        log = log_in_memory(self._registry, known.id)
+        over = log is not None and not log[TURN].open and log[TURN].number > known.turn
+        return not over and standing(self._registry, known) in WORKING
 
     def seen_by(self, session_id: str) -> Company:
         """The agents of its tree, for a session."""

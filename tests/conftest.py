@@ -43,6 +43,27 @@ def mock_clock() -> trio.testing.MockClock:
     return trio.testing.MockClock(autojump_threshold=0)
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[object]:
+    """A PostgreSQL server for all tests that ask for one; it starts with the first of them."""
+    yield from _served()
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[object]:
+    """A PostgreSQL server for one file of tests, which may end it."""
+    yield from _served()
+
+
+def _served() -> Iterator[object]:
+    from .postgres_server import missing, serving  # this file is also tried out by itself
+
+    if (why := missing()) is not None:
+        pytest.skip(why)
+    with serving() as server:
+        yield server
+
+
 def _ring(path: Path) -> str:
     parts = path.relative_to(TESTS).parts
     return parts[0] if len(parts) > 1 else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+DATABASE = "CALLBOARD_POSTGRES_URL"  # without it an example says how to name one
 STORY = """\
 Plan mode is on.
 > Two posters for the market, please.
@@ -46,8 +47,19 @@ SAYS: dict[str, str | tuple[str, ...]] = {  # all of it, or parts where the rest
     "interrupt.py": ("Interrupting(turn=1)", "turn 1 aborted by interrupted", "stubborn: abandoned", "What else?"),
     "subagents.py": ("ants completed: ants done", "wasps completed: wasps done", "All three are back."),
     "durable.py": "completed: buy flour\npending: bake\nBaking now.\n",
+    "postgres.py": (
+        "Name a database: CALLBOARD_POSTGRES_URL=postgresql://USER:PASSWORD@HOST:PORT/DATABASE "
+        "python examples/postgres.py\n"
+    ),
     "own_plugin.py": "('Bees dislike smoke.',)\nKeep in mind: Bees dislike smoke.\n",
     "plan_to_goal.py": STORY,
+    "test_your_plugin.py": (
+        "5 is missing",
+        "killed at append 6 (taken of session 's')",
+        "1 is missing",
+        "repeat it with replay_choices(any_day, [",
+        "In one write nothing is missing, whatever dies.",
+    ),
     "metrics.py": ('{outcome="completed",tool="update_plan"} 1.0', '{outcome="failed",tool="todo_write"} 1.0'),
 }
 
@@ -65,7 +77,8 @@ def test_example_runs(name):
         capture_output=True,
         text=True,
         timeout=50,
-        env={**os.environ, "PYTHONPATH": str(ROOT / ".dev")},
+        env={name: value for name, value in os.environ.items() if name != DATABASE}
+        | {"PYTHONPATH": str(ROOT / ".dev")},
         check=False,
     )
 

@@ -34,6 +34,7 @@ TABLES = Tables(
     time_importers={
         "runtime/clock.py": "the one place that asks what time it is",
         "plugins/rules.py": "calendar arithmetic on times it is given; it never asks for now",
+        "runtime/models/refusals.py": "spans between times that a provider names; it never asks for now",
     },
     # Plugins that may import os: path -> why.
     os_plugins={
@@ -46,7 +47,7 @@ TABLES = Tables(
         "plugins/code.py": "makes pipes and looks at the environment for code",
     },
     # Who may wait for real time outside the tests that are about it: path -> why.
-    real_sleepers={},
+    real_sleepers={"tests/sse_server.py": "a server that is late on purpose, in a loop of its own"},
     # Where everything may be caught: path:function -> why.
     broad_excepts={
         "runtime/guest.py:Guest._run": "an actor that raises is an outcome, caught in this one place",
@@ -54,6 +55,7 @@ TABLES = Tables(
         "actors/host.py:Host._run": "the host of a tool call: what a tool raises must not reach the runtime's nursery",
         "actors/pit.py:Pit.run": "the same for what trio raises after the tool's task ended",
         "actors/host.py:Beside.run": "the same for a task that a plugin starts beside the session",
+        "runtime/logs/checking.py:Checker.take": "a fold may raise anything on a log that is not whole; it is told",
         "runtime/assembly.py:_registered": "a foreign package may raise anything while it is imported; raised again",
         "plugins/runner.py:run": "a model's code: what it raises is told, and is its exit code",
         "plugins/runner.py:tell": "an error of that code may not be printable, or find no memory to be printed",
@@ -72,10 +74,14 @@ TABLES = Tables(
         "actors/verdict.py:read": "a value of a hook's own class may raise anything while it is looked at",
         "actors/asking.py:Asking._ask": "a model is foreign code: what it raises is a failed request",
         "actors/asking.py:Asking._found": "looking up a model is foreign code: the request says what is wrong",
+        "runtime/models/names.py:_warmed": "a model is foreign code: its first request tells what is wrong",
+        "runtime/models/names.py:_closed": "a model is foreign code: the others are closed all the same",
         "actors/eventlog.py:EventLog._tell": "a subscriber that raises is switched off",
         "actors/awaited.py:until.look": "a waiter's condition that raises is the waiter's, not the appender's",
-        "actors/testing.py:Lab._live": "stands for the supervisor: a crash is kept, and the actor run again",
-        "actors/testing.py:seeded_run": "adds the seed to whatever a scenario raises, and raises it again",
+        "actors/lab.py:Lab._live": "stands for the supervisor: a crash is kept, and the actor run again",
+        "actors/seeds.py:_Runner.fails": "whatever a scenario raises is what is looked for; raised again with its seed",
+        "actors/crashes.py:crash_at_each_append": "whatever a story raises is raised again with where it died",
+        "actors/crashes.py:_Life.until": "a program that dies may raise anything; what it raises alive is raised again",
         "actors/view.py:Scene.close": "one belonging that cannot be closed does not keep the others open",
     },
     # Where a cancellation may end without being raised again: path:function -> why.

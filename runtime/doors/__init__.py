@@ -18,7 +18,10 @@ prompting  puts what sessions ask to people
 run       callboard run
 project   the small project that the demo works on
 demo      callboard demo
-logs      callboard log
+logs      callboard log list, show
+progress  how far long work has come, on a terminal
+log_moves  callboard log export, import
+log_care  callboard log check, repair
 tree      callboard tree
 bench     callboard bench
 cli       the command line

@@ -17,6 +17,8 @@ from callboard.actors.errors import CallboardError
 from callboard.runtime.config import RuntimeConfig, load_config
 from callboard.runtime.doors.bench import bench
 from callboard.runtime.doors.demo import demo
+from callboard.runtime.doors.log_care import CheckOptions, RepairOptions, check_log, repair_log
+from callboard.runtime.doors.log_moves import ExportOptions, ImportOptions, export_log, import_log
 from callboard.runtime.doors.logs import LogOptions, log
 from callboard.runtime.doors.output import settle_streams, standard_output
 from callboard.runtime.doors.program import DONE_CODE, FAILED_CODE, INTERRUPTED_CODE, USAGE_CODE, say_error, silence
@@ -26,10 +28,22 @@ from callboard.runtime.doors.tree import TreeOptions, tree
 ABOUT = "Many AI agents at once: every session an actor, every event in a log, every control call counted."
 DEMO = "the whole story offline: a parent and three agents on real files, one interrupt, the metrics"
 RUN = "run one task in a session, and show what happens"
-LOG = "look at the sessions in the store"
+LOG = "look at the sessions in the store, take them out, bring them in, check and save them"
 BENCH = "the benchmarks of the source tree, each beside a hand-written floor; names rows, or all without a name"
 LOG_LIST = "all sessions, the newest first"
 LOG_SHOW = "one session, as a story or as lines of JSON"
+LOG_EXPORT = "write one session as lines of JSON, one event a line, to standard output or a file"
+LOG_IMPORT = "bring an exported session into the store, or a recorded session of another agent (a Codex rollout)"
+LOG_CHECK = "look for damage: in the whole store, in one session, or in an exported file"
+LOG_REPAIR = "cut the torn end of an exported file, or save what can be read of a damaged SQLite file as a new one"
+OUT = "write to this file, which must not exist; - is standard output"
+TREE_TOO = "its agents too, all in one file"
+FILE = "a file of log export, or a recording such as rollout-*.jsonl; - reads standard input"
+NEW_ID = "import under this id; its agents are named after it"
+WHAT = "a session id, or a file; without it all sessions of the store"
+BROKEN_FILE = "a .jsonl file, or the file of a SQLite store"
+NEW_FILE = "where the result goes; by default beside the file"
+MACHINE = "what came of it as JSON"
 TASK = "what to do; - reads it from standard input; a replay brings its own"
 MODEL = "scripted:demo or replay:FILE"
 SESSION = "go on with this session, or make it under this id"
@@ -93,7 +107,7 @@ def _command(argv: Sequence[str]) -> int:
         case "tree":
             return tree(TreeOptions(options.pid, options.json), standard_output(os.environ, threaded=False))
         case _:
-            return log(_log_options(options, config), standard_output(os.environ, threaded=False))
+            return _log(options, config)
 
 
 def _alone(config: RuntimeConfig) -> RuntimeConfig:
@@ -123,7 +137,7 @@ def parser() -> argparse.ArgumentParser:
     trees.add_argument("pid", metavar="PID", nargs="?", type=_pid, help=PID)
     trees.add_argument("--json", action="store_true", help=TREE_JSON)
     logs = commands.add_parser("log", help=LOG, description=LOG, **shared)
-    kinds = logs.add_subparsers(dest="kind", metavar="list|show", required=True)
+    kinds = logs.add_subparsers(dest="kind", metavar="list|show|export|import|check|repair", required=True)
     listing = kinds.add_parser("list", help=LOG_LIST, description=LOG_LIST, **shared)
     listing.add_argument("--store", metavar="URL", help=STORE)
     show = kinds.add_parser("show", help=LOG_SHOW, description=LOG_SHOW, **shared)
@@ -131,7 +145,45 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("--json", action="store_true", help=JSON)
     show.add_argument("--after", metavar="N", type=_number, default=-1, help=AFTER)
     show.add_argument("--store", metavar="URL", help=STORE)
+    _add_moves(kinds, shared)
     return whole
+
+
+def _add_moves(kinds: Any, shared: dict[str, Any]) -> None:
+    """log export, import, check, repair."""
+    out = kinds.add_parser("export", help=LOG_EXPORT, description=LOG_EXPORT, **shared)
+    out.add_argument("session", metavar="ID", help=ID)
+    out.add_argument("--out", metavar="FILE", default="-", help=OUT)
+    out.add_argument("--tree", action="store_true", help=TREE_TOO)
+    bring = kinds.add_parser("import", help=LOG_IMPORT, description=LOG_IMPORT, **shared)
+    bring.add_argument("file", metavar="FILE", help=FILE)
+    bring.add_argument("--session", metavar="ID", help=NEW_ID)
+    check = kinds.add_parser("check", help=LOG_CHECK, description=LOG_CHECK, **shared)
+    check.add_argument("what", metavar="ID|FILE", nargs="?", help=WHAT)
+    repair = kinds.add_parser("repair", help=LOG_REPAIR, description=LOG_REPAIR, **shared)
+    repair.add_argument("file", metavar="FILE", help=BROKEN_FILE)
+    repair.add_argument("--out", metavar="FILE", help=NEW_FILE)
+    for one in (out, bring, check, repair):
+        one.add_argument("--json", action="store_true", help=MACHINE)
+    for one in (out, bring, check):
+        one.add_argument("--store", metavar="URL", help=STORE)
+
+
+def _log(options: argparse.Namespace, config: RuntimeConfig) -> int:
+    """One of the log commands."""
+    output, json = standard_output(os.environ, threaded=False), getattr(options, "json", False)
+    if options.kind == "repair":
+        return repair_log(RepairOptions(config, options.file, options.out, json), output)
+    store = _store_url(options, config)
+    match options.kind:
+        case "export":
+            return export_log(ExportOptions(config, store, options.session, options.out, options.tree, json), output)
+        case "import":
+            return import_log(ImportOptions(config, store, options.file, options.session, json), output)
+        case "check":
+            return check_log(CheckOptions(config, store, options.what, json), output)
+        case _:
+            return log(_log_options(options, config), output)
 
 
 def _global(one: argparse.ArgumentParser, default: str | None) -> None:

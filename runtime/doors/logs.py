@@ -1,14 +1,13 @@
-"""log list, log show: what a store holds, read beside whoever writes it; a file that is not there is not made."""
+"""log list, log show: what a store holds, read beside whoever writes it; what is not there is not made."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import attrs
 from rich.cells import cell_len
 from rich.text import Text
 
 from callboard.actors.envelope import Envelope
-from callboard.actors.errors import SessionNotFound, UsageError
+from callboard.actors.errors import SessionNotFound
 from callboard.actors.events import TurnEnded, TurnStarted
 from callboard.actors.store import Header
 from callboard.plugins import DEFAULT
@@ -21,16 +20,12 @@ from callboard.runtime.doors.program import DONE_CODE
 from callboard.runtime.doors.screen import Screen
 from callboard.runtime.doors.story import Story
 from callboard.runtime.doors.wording import one_line, seconds_text
-from callboard.runtime.stores import open_store
-from callboard.runtime.stores.sqlite import SqliteStore
-from callboard.runtime.stores.sqlite_read import Reading
+from callboard.runtime.stores import Looking, look_into
 
 PAGE_MAX = 500  # events read at once
-BUSY_S = 5.0  # for another program's lock on the file
 TITLE_MAX_CELLS, TITLE_MIN_CELLS = 40, 8
 COLUMNS = ("id", "title", "status", "events", "updated", "path")
-NOTHING_YET = "no sessions yet: callboard run TASK makes one. (store: {path})"
-FORGETS = "store {url!r} keeps nothing between programs: name a sqlite:///FILE store."
+NOTHING_YET = "no sessions yet: callboard run TASK makes one. (store: {place})"
 
 
 @attrs.frozen
@@ -46,39 +41,31 @@ class LogOptions:
 
 def log(options: LogOptions, output: Output) -> int:
     """The command; its exit code. A `CallboardError` says what is wrong."""
-    store = open_store(options.store)
-    if not isinstance(store, SqliteStore):
-        raise UsageError(FORGETS.format(url=options.store))
+    reading = look_into(options.store)
     screen = Screen(output)
-    if _is_nothing(store.path):
-        if options.session is not None:
-            raise SessionNotFound(f"there is no session {options.session!r}: there is no store {store.path} yet.")
-        screen.lines([NOTHING_YET.format(path=visible(str(store.path)))])
-        return DONE_CODE
-    reading = Reading(store.path, BUSY_S)
     try:
-        if options.session is None:
-            _list(reading, screen, store.path)
+        if not reading.is_nothing():
+            if options.session is None:
+                _list(reading, screen)
+            else:
+                _show(reading, screen, options, options.session)
+        elif options.session is None:
+            screen.lines([NOTHING_YET.format(place=visible(reading.name))])
         else:
-            _show(reading, screen, options, options.session)
+            raise SessionNotFound(f"there is no session {options.session!r}: there is no store {reading.name} yet.")
     finally:
         reading.close()
     output.flush()
     return DONE_CODE
 
 
-def _is_nothing(path: Path) -> bool:
-    """Whether nothing was ever written there."""
-    return not path.exists() or (path.stat().st_size == 0 and not path.with_name(f"{path.name}-wal").exists())
-
-
 # -- log list ----------------------------------------------------------------------------------------------------------
 
 
-def _list(reading: Reading, screen: Screen, path: Path) -> None:
+def _list(reading: Looking, screen: Screen) -> None:
     headers = [header for header in reading.headers() if not header.unfinished]
     if not headers:
-        screen.lines([NOTHING_YET.format(path=visible(str(path)))])
+        screen.lines([NOTHING_YET.format(place=visible(reading.name))])
         return
     rows = [COLUMNS, *(_row(header, depth) for header, depth in as_trees(headers))]
     widths = [max(cell_len(row[at]) for row in rows) for at in range(len(COLUMNS))]
@@ -131,7 +118,7 @@ def _cut(text: str, width: int) -> str:
 # -- log show ----------------------------------------------------------------------------------------------------------
 
 
-def _show(reading: Reading, screen: Screen, options: LogOptions, session: str) -> None:
+def _show(reading: Looking, screen: Screen, options: LogOptions, session: str) -> None:
     header = reading.header(session)
     if header is None or header.unfinished:
         raise SessionNotFound(f"there is no session {session!r} in this store: callboard log list shows them.")

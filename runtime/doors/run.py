@@ -35,8 +35,9 @@ from callboard.runtime.doors.story import Story
 from callboard.runtime.doors.tally import Tally, counted
 from callboard.runtime.doors.typed import Typed
 from callboard.runtime.doors.wording import paragraphs
+from callboard.runtime.fork import Rewound
 from callboard.runtime.handle import SessionHandle
-from callboard.runtime.lines import mode_text, parse
+from callboard.runtime.lines import FORKED, REWOUND, mode_text, parse
 from callboard.runtime.models.replay import ReplayModel
 from callboard.runtime.reading import Item
 from callboard.runtime.recordings import summary
@@ -255,6 +256,13 @@ class Run:
         if isinstance(answer, ModeAnswer):
             on, active = parse(task).text == "plan", session.state()["plan_mode"]["active"]
             self._screen.lines([mode_text(answer, on=on, active=active)] if not self._options.json else [])
+        if isinstance(answer, SessionHandle | Rewound) and not self._options.json:
+            told = (
+                REWOUND.format(at=answer.at, old=visible(answer.old))
+                if isinstance(answer, Rewound)
+                else FORKED.format(id=visible(answer.id))
+            )
+            self._screen.lines(paragraphs(told, self._screen.width, "", ""))
         if isinstance(answer, Told):
             self._screen.lines(paragraphs(answer.text, self._screen.width, "", "") if not self._options.json else [])
         if isinstance(answer, Accepted) and answer.turn is not None:

@@ -28,6 +28,7 @@ from callboard.actors.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnRecovered,
     TurnStarted,
 )
 from callboard.actors.facts import ChildEnded, ChildSpawned, PlanHandedOver, PlanUpdated, TodosWritten
@@ -169,6 +170,9 @@ class Story:
         if started.start != "user" and not announced:
             yield fit(Text(f"turn {started.turn} starts by itself", "dim"), room)
 
+    def _recovered(self, recovered: TurnRecovered, session: str, room: int) -> Iterator[Text]:
+        yield fit(Text(f"turn {recovered.turn} goes on where a crash cut it off", "yellow"), room)
+
     def _said(self, said: ModelSaid, session: str, room: int) -> Iterator[Text]:
         if said.text.strip():
             yield from paragraphs(said.text, room, "", "")
@@ -252,6 +256,7 @@ TELL: Mapping[type[Event], Callable[..., Iterator[Text]]] = MappingProxyType(
         ShellStarted: Story._shell_started,
         ShellEnded: Story._shell_ended,
         TurnStarted: Story._turn_started,
+        TurnRecovered: Story._recovered,
         ModelSaid: Story._said,
         ModelFailed: Story._model_failed,
         ToolCalled: Story._called,

@@ -1,15 +1,44 @@
-"""From a name to a model: scripted:NAME, replay:FILE, or a Model object that is given."""
+"""From a name to a model: openai:NAME, scripted:NAME, replay:FILE, or a Model object that is given."""
 
-from typing import Any
+import logging
+from typing import Any, Final, Protocol, runtime_checkable
+
+import attrs
+import trio
 
 from callboard.actors.errors import ModelError, UsageError
 from callboard.actors.model import Model, Prompt, Reply, Say
+from callboard.actors.results import describe
 from callboard.actors.testing import ScriptedModel
 from callboard.actors.tool import Tool
+from callboard.runtime.models.openai import openai_model
 from callboard.runtime.models.replay import open_replay
 from callboard.runtime.models.scripted import PACE_S, SCRIPTS
+from callboard.runtime.settings import ModelConfig
 
-KNOWN = "scripted:demo, replay:FILE, or a Model object"
+LOGGER = logging.getLogger("callboard")
+STANDARD: Final = ModelConfig()
+CLOSE_S: Final = 2.0
+
+KNOWN = "openai:NAME, scripted:demo, replay:FILE, or a Model object"
+
+
+@runtime_checkable
+class Warmed(Protocol):
+    """A model that has something to get ready."""
+
+    async def warm(self) -> None:
+        """(Trio) Get it ready; harmless when it is."""
+        ...
+
+
+@runtime_checkable
+class Closed(Protocol):
+    """A model that holds connections."""
+
+    async def aclose(self) -> None:
+        """(Trio) Close them."""
+        ...
 
 
 class Missing:
@@ -28,8 +57,9 @@ class Missing:
 class ModelNames:
     """The models of one runtime, each made once; `default` serves sessions that name none."""
 
-    def __init__(self, default: Model | str | None) -> None:
+    def __init__(self, default: Model | str | None, config: ModelConfig = STANDARD) -> None:
         self._made: dict[str, Model] = {}
+        self._config = config
         self._name = default if isinstance(default, str) else None
         self._default: Model = ScriptedModel() if default is None else self._make(default)
 
@@ -97,14 +127,52 @@ class ModelNames:
             return model
         made = self._made.get(model)
         if made is None:
-            made = self._made[model] = _by_name(model)
+            made = self._made[model] = _by_name(model, self._settings(model))
         return made
 
+    def _settings(self, model: str) -> ModelConfig:
+        """What is configured for it: an address and a key are for the models of one provider, and for no other's."""
+        config, kind = self._config, model.partition(":")[0]
+        if (self._name or config.name or "").partition(":")[0] == kind:
+            return config
+        return attrs.evolve(config, base_url=None, api=None, api_key_env=None)
 
-def _by_name(name: str) -> Model:
+    async def warm(self) -> None:
+        """(Trio) Import and build what the first request would need, for all that are made so far."""
+        async with trio.open_nursery() as nursery:
+            for model in self._made.values():
+                if isinstance(model, Warmed):
+                    nursery.start_soon(_warmed, model)
+
+    async def aclose(self) -> None:
+        """(Trio) Close the connections of all that were made here, side by side, within CLOSE_S."""
+        with trio.CancelScope(deadline=trio.current_time() + CLOSE_S, shield=True):
+            async with trio.open_nursery() as nursery:
+                for model in self._made.values():
+                    if isinstance(model, Closed):
+                        nursery.start_soon(_closed, model)
+
+
+async def _warmed(model: Warmed) -> None:
+    try:
+        await model.warm()
+    except Exception as error:  # its first request tells whoever waits for it
+        LOGGER.warning("a model could not get ready: %s", describe(error))
+
+
+async def _closed(model: Closed) -> None:
+    try:
+        await model.aclose()
+    except Exception as error:  # the others are closed all the same
+        LOGGER.warning("a model did not close cleanly: %s", describe(error))
+
+
+def _by_name(name: str, config: ModelConfig) -> Model:
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest in SCRIPTS:
         return ScriptedModel(SCRIPTS[rest], delay_s=PACE_S)
     if kind == "replay" and rest:
         return open_replay(rest)
+    if kind == "openai" and rest:
+        return openai_model(rest, config)
     raise UsageError(f"model {name!r:.200} is not known: use {KNOWN}.")

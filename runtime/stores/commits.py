@@ -1,12 +1,10 @@
 """Group commit: who commits, when, who is told, and what happens while the disk refuses."""
 
 import contextlib
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
 import attrs
@@ -15,8 +13,7 @@ from callboard.actors.errors import LogError
 from callboard.actors.notices import Flushed, Notice, StoreFailed
 from callboard.actors.store import Done, RunSoon
 from callboard.runtime.clock import steady_s
-from callboard.runtime.stores.sqlite_file import code_of, explained
-from callboard.runtime.stores.sqlite_write import Entry, Rows
+from callboard.runtime.stores.writing import ANSWERED, Claim, Entry, Release, Trouble, Wish, Writing
 
 INLINE_S_MAX = 0.002
 """A commit on the loop may take this long; after a longer one the thread commits until it is fast again."""
@@ -31,12 +28,10 @@ UNSYNCED_MAX = 1_000
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.001, 0.25
 SILENT_S_MAX = 0.1
-"""A lock that another program holds is no news before."""
+"""What is silent is no news before."""
 
-WAL_PAGES_MAX = 1_000
-"""The log is checkpointed when it is about so long and nobody waits, or four times so long."""
-PAGE_BYTES = 3_500
-"""What of a page holds bodies."""
+LOOKS_MIN = 6
+"""So often in the length of a lease the thread looks whether it is to be renewed."""
 
 
 @attrs.frozen
@@ -46,6 +41,7 @@ class Limits:
     retry_s: float = 5.0
     pending_max: int = 100_000
     pending_bytes_max: int = 256 << 20
+    lease_s: float = 10.0
 
 
 Waiter: TypeAlias = tuple[Done, str | None]
@@ -60,8 +56,7 @@ class Commits:
 
     def __init__(
         self,
-        rows: Rows,
-        path: Path,
+        rows: Writing,
         run_soon: RunSoon,
         notify: Callable[[Notice], None],
         limits: Limits,
@@ -72,27 +67,29 @@ class Commits:
         """Why the disk refuses, None while it takes what it gets."""
         self.ended: LogError | None = None
         """Set when the thread is gone: nothing is taken any more."""
-        self._rows, self._path, self._run_soon, self._notify = rows, path, run_soon, notify
+        self._rows, self._run_soon, self._notify = rows, run_soon, notify
         self._limits, self._inline = limits, inline
         self._entries: deque[Entry] = deque()
         self._waiters: deque[Waiter] = deque()
+        self._wishes: deque[Wish] = deque()
         # What was taken in, and how much of it is settled: durable or refused. Each number has one writer.
         self._taken, self._taken_events, self._taken_bytes = 0, 0, 0
         self._settled, self._settled_events, self._settled_bytes = 0, 0, 0
+        self._wished, self._granted = 0, 0
         # The next three belong to whoever holds `_disk`.
         self._disk = threading.Lock()
         self._group: list[Entry] = []
         self._group_waiters: deque[Waiter] = deque()
+        self._group_wishes: list[Wish] = []
         self._outbox: deque[tuple[Callable[[Any], None], Any]] = deque()  # to be called on the loops' thread
         self._took_s, self._ended_s, self._only_session = 0.0, 0.0, ""
-        self._wal_pages = 0
         # A SimpleQueue woke a thread as fast as a bare lock (15 us round trip; Event 21, Semaphore 21, Condition 19),
         # and ringing it twice does no harm.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
         self._closing = False
         self._home = 0  # the loops' thread
-        self._thread = threading.Thread(target=self._run, name=f"callboard store {path.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"callboard store {rows.name}", daemon=True)
         self._thread.start()
 
     # On the loops' thread.
@@ -101,8 +98,9 @@ class Commits:
         """Take one append; raises `LogError` when its session is refused, or memory is full while the disk refuses."""
         if self.ended is not None:
             raise self.ended
-        if entry.session in self._rows.refused:
-            raise self._rows.refused[entry.session]
+        refused = self._rows.refused.get(entry.session)
+        if refused is not None:
+            raise refused
         if self.failing is not None:
             self._check_room(entry)
         self._taken_events += len(entry.records)
@@ -159,10 +157,26 @@ class Commits:
             error = self._commit()
         finally:
             self._disk.release()
-        if error is not None or self._wal_pages >= WAL_PAGES_MAX:
+        if error is not None or self._rows.wants_rest():
             self._ring()
         self.deliver()
         return True
+
+    def wish(self, wish: Wish) -> bool:
+        """Claim, release or rename, once all that was appended before is durable; only a release is not answered.
+
+        Whether that was done at once: it is ours already, or the thread is gone.
+        """
+        claim = isinstance(wish, Claim)
+        if self.ended is not None or (claim and self._granted == self._wished and self._rows.is_ours(wish.session)):
+            if isinstance(wish, ANSWERED):
+                wish.done(self.ended)
+            return True
+        self._wished += 1
+        self._home = threading.get_ident()
+        self._wishes.append(wish)
+        self._ring()
+        return False
 
     def deliver(self) -> None:
         """Tell everybody whose turn it is; each is told once, also when one of them raises."""
@@ -194,44 +208,66 @@ class Commits:
     def _run(self) -> None:
         try:
             while not self._closing:
-                self._bell.get()
-                self._rung = False
+                rung = self._woken()
                 with self._disk:
-                    self._persist()
-                    if self._wal_pages >= WAL_PAGES_MAX * (4 if self._waiters else 1):
-                        self._checkpoint("PASSIVE")
+                    if rung:
+                        self._persist()
+                    self._renew()
+                    if self._rows.wants_rest():
+                        self._rows.rest(waiting=bool(self._waiters))
             with self._disk:
                 self._persist()
-                self._checkpoint("TRUNCATE")
         finally:
-            self._rows.db.close()
-            self.ended = self.failing or LogError(f"the store {self._path} has ended: open it again.")
+            self._rows.close()
+            self.ended = self.failing or LogError(f"the store {self._rows.name} has ended: open it again.")
             self._take()
             self._give_up(self.ended)
             self._deliver_soon()
 
+    def _woken(self) -> bool:
+        """Wait until there is something to do; false when only the lease is to be looked at."""
+        try:
+            self._bell.get(timeout=self._limits.lease_s / LOOKS_MIN)
+        except Empty:
+            return False
+        self._rung = False
+        return True
+
+    def _renew(self) -> None:
+        """Keep what is owned; a disk that refuses says so at a commit, and is asked again soon."""
+        began_s = steady_s()
+        while True:
+            try:
+                self._rows.renew()
+            except Trouble as trouble:
+                if not trouble.passing or steady_s() - began_s > SILENT_S_MAX:
+                    return
+            else:
+                return
+            threading.Event().wait(10 * PAUSE_S_MIN)
+
     def _persist(self) -> None:
-        """Commit, with what joins meanwhile, until it is done or `retry_s` is over."""
+        """Commit, with what joins meanwhile, and grant what is wished, until it is done or `retry_s` is over."""
         began_s, pause_s = steady_s(), PAUSE_S_MIN
         while True:
             self._take()
-            error = self._commit()
-            if error is None:
+            trouble = self._commit() or self._grant()
+            if trouble is None:
                 break
             age_s = steady_s() - began_s
-            over = age_s >= self._limits.retry_s or not isinstance(error, sqlite3.OperationalError)
-            if over or code_of(error) != sqlite3.SQLITE_BUSY or age_s > SILENT_S_MAX:
-                self._fail(error, retrying=not over)
+            over = age_s >= self._limits.retry_s or not trouble.passing
+            if over or not trouble.silent or age_s > SILENT_S_MAX:
+                self._fail(trouble, retrying=not over)
             if over:
                 break
             threading.Event().wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
         self._deliver_soon()
 
-    def _fail(self, error: sqlite3.Error, *, retrying: bool) -> None:
+    def _fail(self, trouble: Trouble, *, retrying: bool) -> None:
         """Say so once when it begins, and tell those who wait when it is given up."""
         news = self.failing is None
-        self.failing = explained(self._path, "write to", error)
+        self.failing = trouble.why
         if not retrying:
             self._give_up(self.failing)
         if news or not retrying:
@@ -243,11 +279,10 @@ class Commits:
         waiters = self._group_waiters
         while waiters:
             self._outbox.append((waiters.popleft()[0], error))
-
-    def _checkpoint(self, kind: str) -> None:
-        self._wal_pages = 0
-        with contextlib.suppress(sqlite3.Error):  # the log stays as it is, and a disk that fails says so at a commit
-            self._rows.db.execute(f"PRAGMA wal_checkpoint({kind})")
+        wishes = self._group_wishes
+        self._group_wishes = [wish for wish in wishes if isinstance(wish, Release)]
+        self._granted += len(wishes) - len(self._group_wishes)
+        self._outbox.extend((wish.done, error) for wish in wishes if isinstance(wish, ANSWERED))
 
     def _deliver_soon(self) -> None:
         if self._outbox:
@@ -257,27 +292,28 @@ class Commits:
     # By whoever holds `_disk`.
 
     def _take(self) -> None:
-        """Move what was appended into the group; waiters first, so that what each waits for is in it."""
-        waiters, entries = self._waiters, self._entries
+        """Move what was appended into the group; who waits and wishes first, so that what was before them is in it."""
+        waiters, wishes, entries = self._waiters, self._wishes, self._entries
         for _ in range(len(waiters)):
             self._group_waiters.append(waiters.popleft())
+        for _ in range(len(wishes)):
+            self._group_wishes.append(wishes.popleft())
         for _ in range(len(entries)):
             self._group.append(entries.popleft())
 
-    def _commit(self) -> sqlite3.Error | None:
+    def _commit(self) -> Trouble | None:
         """One attempt at the group; puts into the outbox what is to be told."""
         group, rows = self._group, self._rows
         began_s, refused_before = steady_s(), len(rows.refused)
         try:
             if group:
                 rows.write(group)
-        except sqlite3.Error as error:
-            return error
+        except Trouble as trouble:
+            return trouble
         self._ended_s = steady_s()
         self._took_s = self._ended_s - began_s
         self._only_session = group[0].session if len({entry.session for entry in group}) == 1 else ""
         events, size_bytes = sum(len(entry.records) for entry in group), sum(entry.size_bytes for entry in group)
-        self._wal_pages += 2 + len(group) + size_bytes // PAGE_BYTES
         self._settled_events += events
         self._settled_bytes += size_bytes
         self._settled += len(group)
@@ -286,6 +322,20 @@ class Commits:
         if group:
             self._outbox.append((self._notify, Flushed(self._took_s, events)))
         self._group = []
+        return None
+
+    def _grant(self) -> Trouble | None:
+        """(the thread) One attempt at what is wished, after all that was appended before."""
+        wishes = self._group_wishes
+        if not wishes:
+            return None
+        try:
+            denied = self._rows.grant(wishes)
+        except Trouble as trouble:
+            return trouble
+        self.failing, self._group_wishes = None, []
+        self._granted += len(wishes)
+        self._outbox.extend((wish.done, denied.get(wish.session)) for wish in wishes if isinstance(wish, ANSWERED))
         return None
 
     def _answer(self, refused_before: int) -> None:

@@ -16,7 +16,7 @@ APPLICATION_CODE = 0x43414C4C
 
 STEPS: tuple[tuple[str, ...], ...] = (
     (
-        # `owner`, `epoch` and `lease_ms` wait for stores that several machines share.
+        # `lease_ms` is not used: the lease is the owner's, in the table of owners.
         """CREATE TABLE sessions(
             number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent TEXT, root TEXT NOT NULL DEFAULT '',
             path TEXT NOT NULL DEFAULT '/root', title TEXT, status TEXT NOT NULL DEFAULT 'idle', due_ms INTEGER,
@@ -30,6 +30,12 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ),
     # Few sessions have something that comes due, and the alarm looks for them every minute.
     ("CREATE INDEX sessions_due ON sessions(due_ms, id) WHERE due_ms NOTNULL",),
+    (
+        # One lease for each program and not for each session: renewing is one row, whatever it owns.
+        "CREATE TABLE owners(owner TEXT PRIMARY KEY, lease_ms INTEGER NOT NULL, about TEXT NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE snapshots(session INTEGER NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
+            seq INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY(session, key))""",
+    ),
 )
 """The statements that lead from each version of the file to the next, from the empty file on."""
 
@@ -155,15 +161,15 @@ def _settle(db: sqlite3.Connection, path: Path, busy_s: float) -> None:
 
 
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
-    _version(db, path)  # before anything is changed: the file may be foreign
+    check_version(db, path)  # before anything is changed: the file may be foreign
     (mode,) = db.execute("PRAGMA journal_mode=WAL").fetchone()
     if mode != "wal":
         raise LogError(f"{path} cannot have a write-ahead log, its journal mode stays {mode}: use a local disk.")
-    if _version(db, path) == SCHEMA_VERSION:
+    if check_version(db, path) == SCHEMA_VERSION:
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        for statements in STEPS[_version(db, path) :]:
+        for statements in STEPS[check_version(db, path) :]:
             for statement in statements:
                 db.execute(statement)
         db.execute(f"PRAGMA application_id={APPLICATION_CODE}")
@@ -189,7 +195,7 @@ def _whose(db: sqlite3.Connection) -> tuple[int, int, int]:
     return application, version, tables
 
 
-def _version(db: sqlite3.Connection, path: Path) -> int:
+def check_version(db: sqlite3.Connection, path: Path) -> int:
     """The version of the file, 0 when it is empty; raises `LogError` when it is foreign or newer."""
     application, version, tables = _whose(db)
     if application != APPLICATION_CODE and (application or version or tables):

@@ -11,7 +11,7 @@ import msgspec
 
 from callboard.actors.errors import LogError
 from callboard.actors.memory import CLOSED, check_id
-from callboard.actors.store import Header, Place, Record
+from callboard.actors.store import Header, Place, Record, Snapshot
 from callboard.runtime.stores.sqlite_file import explained, open_reader
 
 IDLE_MAX: Final = 4
@@ -29,6 +29,10 @@ DUES: Final = (
     "SELECT due_ms, id FROM sessions WHERE due_ms NOTNULL AND due_ms <= ? AND (due_ms, id) > (?, ?)"
     " ORDER BY due_ms, id LIMIT ?"
 )
+SNAPSHOTS: Final = (
+    "SELECT key, version, s.seq, s.body FROM snapshots s JOIN events e ON e.session = s.session AND e.seq = s.seq"
+    " WHERE s.session = (SELECT number FROM sessions WHERE id = ?)"
+)
 OPENING: Final = b'{"type":'
 
 
@@ -36,15 +40,26 @@ class Reading:
     """The reading half of the store: a connection for each reader at a time, IDLE_MAX kept in between."""
 
     def __init__(self, path: Path, busy_s: float) -> None:
+        self.name = str(path)
         self._path, self._busy_s = path, busy_s
         self._idle: deque[sqlite3.Connection] = deque()
         self._closed = threading.Event()
+
+    def is_nothing(self) -> bool:
+        """Whether nothing was ever written there; no file is made by asking."""
+        path = self._path
+        return not path.exists() or (path.stat().st_size == 0 and not path.with_name(f"{path.name}-wal").exists())
 
     def records(self, session: str, after: int, limit: int) -> list[Record]:
         """Records with seq > after, in order, at most `limit`."""
         check_id(session)
         rows = self._ask(f"{RECORDS} AND seq > ? ORDER BY seq LIMIT ?", session, after, max(limit, 0))
         return [Record(*row) for row in rows]
+
+    def snapshots(self, session: str) -> list[Snapshot]:
+        """What was kept of a session's projections and is not ahead of its records."""
+        check_id(session)
+        return [Snapshot(*row) for row in self._ask(SNAPSHOTS, session)]
 
     def last(self, session: str, kinds: Sequence[str], before: int, limit: int) -> list[Record]:
         """Records with seq < before, newest first, that begin like one of these kinds or do not begin with a kind."""

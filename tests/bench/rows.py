@@ -2,7 +2,17 @@
 
 from collections.abc import Sequence
 
-from . import rows_abort, rows_ask, rows_events, rows_growth, rows_memory, rows_scrape, rows_step, rows_timers
+from . import (
+    rows_abort,
+    rows_ask,
+    rows_events,
+    rows_growth,
+    rows_memory,
+    rows_scrape,
+    rows_step,
+    rows_stored,
+    rows_timers,
+)
 from .row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -12,6 +22,7 @@ ROWS: tuple[Row, ...] = (
     *rows_ask.ROWS,
     *rows_memory.ROWS,
     *rows_events.ROWS,
+    *rows_stored.ROWS,
     *rows_timers.ROWS,
     *rows_scrape.ROWS,
 )

@@ -11,7 +11,7 @@ import trio
 
 from callboard.actors import Call, Envelope, Event, LogError, Prompt, Reply, tool
 from callboard.actors.memory import MemoryStore
-from callboard.actors.store import Done, Due, Header, Place, Record
+from callboard.actors.store import Done, Due, Header, Place, Record, Snapshot
 from callboard.actors.testing import ScriptedModel
 
 SLACK_S = 0.25  # what a busy machine may add to an abort window
@@ -145,6 +145,18 @@ class StallingStore:
         else:
             self._synced.update(self._ends)
             done(None)
+
+    def claim(self, session: str, done: Done) -> None:
+        self.inner.claim(session, done)
+
+    def release(self, session: str) -> None:
+        self.inner.release(session)
+
+    def snap(self, session: str, snapshots: Sequence[Snapshot]) -> None:
+        self.inner.snap(session, snapshots)
+
+    def snapshots(self, session: str) -> list[Snapshot]:
+        return self.inner.snapshots(session)
 
     def resume(self) -> None:
         """Answer all who waited."""

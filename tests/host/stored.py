@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 import sqlite3
 import subprocess
 
@@ -27,6 +28,31 @@ async def synced(store, session=None):
     return await asyncio.wait_for(answer, 20)
 
 
+async def claimed(store, session):
+    """What `claim` answers, once it does."""
+    answer = asyncio.get_running_loop().create_future()
+    store.claim(session, answer.set_result)
+    return await asyncio.wait_for(answer, 20)
+
+
+@contextlib.contextmanager
+def stopped(store):
+    """The store's thread does nothing meanwhile, as when its program is stopped: not even renew the lease."""
+    with store._commits._disk:
+        yield
+
+
+def at_disk(store, statement, *values):
+    """Change something behind the back of a SQLite or PostgreSQL store, on its own connection."""
+    rows = store._commits._rows
+    with store._commits._disk:
+        if hasattr(rows, "db"):
+            rows.db.execute(statement, values)
+        else:  # PostgreSQL's text holds no NUL
+            kept = [one.replace("\0", "\1") if isinstance(one, str) else one for one in values]
+            rows._db.execute(statement.replace("?", "%b"), kept)
+
+
 async def until(true, limit_s=5.0):
     """Wait for something the store's thread brings about."""
     async with asyncio.timeout(limit_s):
@@ -44,6 +70,11 @@ def opened(store, told=None):
         yield store
     finally:
         store.close()
+
+
+def schema_of(server, more=""):
+    """The url of a PostgreSQL store that nobody used before."""
+    return server.url(more=f"?schema=t{secrets.token_hex(6)}{more}")
 
 
 @contextlib.contextmanager

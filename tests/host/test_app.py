@@ -120,7 +120,7 @@ def test_argument_of_the_wrong_kind(options):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("store", ["mysql://x", "sqlite:", "sqlite:///", "postgresql://x/y", "memory://"])
+@pytest.mark.parametrize("store", ["mysql://x", "sqlite:", "sqlite:///", "postgresql+x://x/y", "memory://"])
 async def test_store_that_cannot_be(store):
     """A wrong store is a UsageError, nothing stays open, and the next runtime of the loop works."""
     rt = open_runtime(store=store)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from callboard.actors import LogError, SessionClosed
+from callboard.actors import Fenced, LogError, SessionClosed
 from callboard.actors.books import TURN
 from callboard.actors.memory import MemoryStore
 from callboard.runtime import RuntimeConfig, open_runtime
@@ -18,6 +18,7 @@ from callboard.runtime.settings import Bounds
 from callboard.runtime.stores import SqliteStore
 
 from .hosted import StallingStore, calls, echo, events, slow, stubborn, until
+from .stored import stopped
 
 SHUTDOWN_S = 1.0
 QUICK = RuntimeConfig(runtime=Bounds(shutdown_s=SHUTDOWN_S))
@@ -243,8 +244,8 @@ def test_program_that_never_closes_its_runtime():
 
 
 async def test_a_session_that_another_runtime_took_over_ends(tmp_path, caplog):
-    """The store refuses the end of a turn for good: the session ends, nobody waits for ever, it is said once."""
-    url = f"sqlite:///{tmp_path / 'x.db'}"
+    """The store refuses the end of a turn for good: the session ends, who waits gets `Fenced`, it is said once."""
+    url = f"sqlite:///{tmp_path / 'x.db'}?lease=0.1"
     async with open_runtime(QUICK, model=slow(), store=url) as one, open_runtime(QUICK, model=echo(), store=url) as two:
         s = await one.create("s")
         running, log = asyncio.ensure_future(s.run("go")), one.actor("s").log
@@ -252,10 +253,12 @@ async def test_a_session_that_another_runtime_took_over_ends(tmp_path, caplog):
         durable = asyncio.get_running_loop().create_future()
         log.when_durable(durable.set_result)
         assert None is await durable
-        other = await two.open("s")
+        with stopped(one.store):
+            await asyncio.sleep(0.2)
+            other = await two.open("s")
         assert "re: on" == (await other.run("on")).last_message
         await s.interrupt()
-        with pytest.raises(SessionClosed):
+        with pytest.raises(Fenced, match="taken over"):
             await asyncio.wait_for(running, 5)
         with pytest.raises(SessionClosed, match="open it again"):
             s.state()

@@ -116,15 +116,18 @@ async def test_inside_an_application():
     """In a task group beside other tasks, a failing task ends the runtime with everything in it."""
 
     async def fail():
-        await asyncio.sleep(0.05)
+        while len(running) < 2:
+            await asyncio.sleep(0.01)
         raise KeyError("application")
 
     endings: list[str] = []
+    running: list[str] = []
 
     async def serve():
         try:
             async with open_runtime(QUICK, model=slow()) as rt:
                 s = await rt.create()
+                running.append(s.id)
                 await s.run("go")
         finally:
             endings.append(rt._phase)

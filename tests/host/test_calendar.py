@@ -17,17 +17,20 @@ from callboard.plugins.schedule import SCHEDULE_PLUGIN
 from callboard.runtime import DEFAULT, RuntimeConfig, open_runtime
 from callboard.runtime import calendar as calendars
 from callboard.runtime.settings import Bounds
-from callboard.runtime.stores import SqliteStore
+from callboard.runtime.stores import SqliteStore, open_store
 
 from .hosted import until
+from .stored import schema_of
 
 PLUGINS = tuple({plugin.name: plugin for plugin in (*DEFAULT, SCHEDULE_PLUGIN)}.values())
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request, tmp_path):
     """Each kind of store; it stays when a runtime is closed."""
+    if request.param == "postgres":
+        return open_store(schema_of(request.getfixturevalue("postgres")))
     return MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "x.db")
 
 
@@ -143,7 +146,7 @@ def test_file_of_the_first_version_gets_its_index(tmp_path):
     store.append("s", [Record(0, 1, None, b"{}")], Header("s"), Due(7))
     store.close()
     with sqlite3.connect(path) as db:
-        db.execute("DROP INDEX sessions_due")
+        db.executescript("DROP INDEX sessions_due; DROP TABLE owners; DROP TABLE snapshots")
         db.execute("PRAGMA user_version=1")
     db.close()
     store.open(lambda fn: fn())

@@ -34,6 +34,7 @@ from callboard.runtime.settings import Bounds
 
 from .hosted import echo, events, read_to_end, slow, until
 from .parents import Parent, spawn, wait
+from .stored import schema_of
 from .terminal import cli
 
 QUICK = RuntimeConfig(runtime=Bounds(idle_evict_s=0.03))
@@ -41,9 +42,11 @@ PLANNED = {"plan": [{"step": "one", "status": "completed"}, {"step": "two", "sta
 TODO = {"todos": [{"content": "x", "status": "in_progress"}]}
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request, tmp_path):
     """Each kind of store."""
+    if request.param == "postgres":
+        return schema_of(request.getfixturevalue("postgres"))
     return "memory" if request.param == "memory" else f"sqlite:///{tmp_path / 'x.db'}"
 
 

@@ -30,6 +30,7 @@ from callboard.runtime.settings import Bounds
 
 from .hosted import echo, envelopes, gauge, until
 from .parents import Parent, of, spawn
+from .stored import schema_of
 
 EVICT_S = 0.03
 QUICK = RuntimeConfig(runtime=Bounds(idle_evict_s=EVICT_S))
@@ -45,9 +46,11 @@ async def cold(rt, *sessions):
     await until(lambda: {state(rt, one) for one in sessions} == {"cold"})
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request, tmp_path):
     """Each kind of store."""
+    if request.param == "postgres":
+        return schema_of(request.getfixturevalue("postgres"))
     return "memory" if request.param == "memory" else f"sqlite:///{tmp_path / 'x.db'}"
 
 

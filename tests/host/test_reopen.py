@@ -106,6 +106,7 @@ async def copy_in_the_middle(url, path, target, made):
         await asyncio.sleep(0.05)
         for suffix in ("", "-wal"):
             shutil.copy(f"{path}{suffix}", f"{target}{suffix}")
+        disown(target)
 
 
 async def test_open_calls_are_closed_by_their_effect(tmp_path):
@@ -194,6 +195,7 @@ async def test_parent_whose_child_had_not_ended(known, tmp_path):
         await until(written)
         for suffix in ("", "-wal"):
             shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    disown(copy)
     forget(copy, ("p.a", "p.b"), known)
     config = RuntimeConfig(agents=Agents(notify="wake"))
     for _ in range(2):
@@ -212,6 +214,12 @@ async def test_parent_whose_child_had_not_ended(known, tmp_path):
         if known:
             assert "re: more" == (await (await rt.open("p.a")).run("more")).last_message
         assert 2 == sum(one.source.startswith("agent:") for one in of(MessageQueued, rt, "p"))
+
+
+def disown(path):
+    """As if the program that wrote this file were gone; it lives, and the file is a copy of its."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("DELETE FROM owners")
 
 
 def forget(path, sessions, known):

@@ -1,4 +1,4 @@
-"""What every store promises: one suite for the memory store and for SQLite in both durabilities."""
+"""What every store promises: one suite for the memory store, and for SQLite and PostgreSQL in both durabilities."""
 
 import asyncio
 from typing import Any
@@ -9,15 +9,20 @@ from callboard.actors.errors import LogError, UsageError
 from callboard.actors.memory import MemoryStore
 from callboard.actors.notices import Flushed
 from callboard.actors.store import Header, Record
+from callboard.runtime.stores import open_store
 from callboard.runtime.stores.sqlite import SqliteStore
 
-from .stored import opened, record, records, synced
+from .stored import opened, record, records, schema_of, synced
 
 
-@pytest.fixture(params=["memory", "full", "normal"])
+@pytest.fixture(params=["memory", "full", "normal", "postgres full", "postgres normal"])
 def make(request, tmp_path):
     """Makes the store under test; the second one it makes sees what the first one kept."""
     memory = MemoryStore()
+    kind, _, durability = request.param.rpartition(" ")
+    if kind == "postgres":
+        url = schema_of(request.getfixturevalue("postgres"))
+        return lambda: open_store(url, durability)
     return lambda: memory if request.param == "memory" else SqliteStore(tmp_path / "log.db", durability=request.param)
 
 

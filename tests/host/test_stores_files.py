@@ -23,7 +23,7 @@ from .stored import mounted, opened, records, synced
     "url",
     [
         *("", "log.db", "sqlite", "sqlite:", "sqlite://", "sqlite:///", "sqlite://log.db", "sqlite:log.db"),
-        *("sqlite:///:memory:", "sqlite:///a%00b", "memory:", "file:///x", "postgresql://host/db"),
+        *("sqlite:///:memory:", "sqlite:///a%00b", "memory:", "file:///x", "postgres+x://host/db"),
         *("sqlite:///x.db?durability=none", "sqlite:///x.db?mode=ro", "sqlite:///x.db?durability=full&durability=full"),
     ],
 )
@@ -120,7 +120,7 @@ def make_text(path):
     [
         (make_foreign, "belongs to another program"),
         (make_tagged, "application id 77"),
-        (make_newer, "has version 99 and this build knows up to 2"),
+        (make_newer, "has version 99 and this build knows up to 3"),
         (make_text, "not a SQLite database"),
     ],
 )

@@ -11,26 +11,7 @@ from callboard.actors.errors import Fenced, LogError
 from callboard.actors.store import Header, Record
 from callboard.runtime.stores.sqlite import SqliteStore
 
-from .stored import opened, records, synced, until
-
-
-@pytest.mark.parametrize("durability", ["full", "normal"])
-async def test_the_slower_of_two_writers_is_fenced(tmp_path, durability):
-    """Who writes records that another store wrote first gets `Fenced`, keeps nothing, and writes no more."""
-    path = tmp_path / "log.db"
-    with opened(SqliteStore(path, durability=durability)) as one, opened(SqliteStore(path)) as two:
-        one.append("s", records(0, 2))
-        assert await synced(one) is None
-        two.append("s", records(2, 1))
-        assert await synced(two) is None
-        one.append("s", records(2, 3), Header("s", title="lost"))
-        assert isinstance(await synced(one, "s"), Fenced)
-        assert (3, None) == (one.header("s").events, one.header("s").title)
-        with pytest.raises(Fenced):
-            one.append("s", records(5, 1))
-        assert isinstance(await synced(one, "s"), Fenced)
-        two.append("s", records(3, 1))
-        assert await synced(two) is None
+from .stored import claimed, opened, records, stopped, synced, until
 
 
 async def test_a_stale_first_append_is_fenced(tmp_path):
@@ -52,10 +33,14 @@ async def test_a_stale_first_append_is_fenced(tmp_path):
 async def test_a_conflict_takes_no_other_session_along(tmp_path):
     """In one group the fenced session's waiter hears it, the others' records are kept, also of the same waiter."""
     path = tmp_path / "log.db"
-    with opened(SqliteStore(path)) as one, opened(SqliteStore(path)) as two:
-        for store, first in ((one, 0), (two, 1)):
-            store.append("s", records(first, 1))
-            assert await synced(store) is None
+    with opened(SqliteStore(path, lease_s=0.1)) as one, opened(SqliteStore(path)) as two:
+        one.append("s", records(0, 1))
+        assert await synced(one) is None
+        with stopped(one):
+            await asyncio.sleep(0.15)
+            assert await claimed(two, "s") is None
+        two.append("s", records(1, 1))
+        assert await synced(two) is None
         for session in ("a", "s", "b"):
             one.append(session, records(0 if session != "s" else 1, 2))
         for_a, for_s, for_all = await asyncio.gather(synced(one, "a"), synced(one, "s"), synced(one))

@@ -40,6 +40,7 @@ DIGESTS = {
     "hooks-1.jsonl": "9612d690fecd56b128dcd56e79d264e5645f77de2a2b702eaefe220e2078add4",
     "neighbours-1.jsonl": "45a79e41267d4f4cd603487a3ba45cc01e079c967c6687672fccb4a5a59b9670",
     "neighbours-1.state.json": "dfac3dc762c894b25f359d04bb44745d3828b43a060601def17a4e54b768a94b",
+    "recovered-1.jsonl": "a804f3f5a6c85ea0deefcf5aaf022a760fa082f09b677e5f9f02e8a97605add4",
     "review-1.jsonl": "b76bd416b758f2803f45c7d3169a27cedd43a945b09b6e6665e110dd189b0eed",
     "story-1.jsonl": "47a691b2f2bcfd7266937fef0fb78c89a055827c4f3563d44e7ec42a5e9230b6",
     "verbs-1.jsonl": "372842de41db6973b3acd197833296ce9395e9ef5f825967ba70d572251ff0fb",

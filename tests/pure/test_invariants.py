@@ -28,6 +28,7 @@ from callboard.actors.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnRecovered,
     TurnStarted,
 )
 from callboard.actors.facts import ChildEnded, ChildSpawned, PlanModeRequested, PlanModeSet
@@ -78,6 +79,10 @@ LEGAL: tuple[tuple[str, Event, set[str]], ...] = (
     ("the end of the step", StepEnded(1, 1), {"step", "done"}),
     ("the end of another step", StepEnded(1, 2), set()),
     ("the end of a step of another turn", StepEnded(2, 1), set()),
+    ("another life of the turn before its first step", TurnRecovered(1, 0), {"turn"}),
+    ("another life of the turn in its first step", TurnRecovered(1, 1), IN_TURN - {"turn"}),
+    ("a third life of the turn where there was no second", TurnRecovered(1, 1, 2), set()),
+    ("another life of another turn", TurnRecovered(2, 0), set()),
     ("an answer", ModelSaid("hi"), IN_STEP),
     ("an answer with a new call", ModelSaid("", (Call("grep", {}, "c9"),)), IN_STEP),
     ("an answer with a call that was named before", ModelSaid("", (ONE,)), {"step", "done"}),

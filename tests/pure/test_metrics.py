@@ -158,6 +158,7 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     *(core.MessageQueued("m", "hi"), core.MessageWithdrawn("m"), core.MessagesClaimed(("m",))),
     *(core.QueueParked(parked=True), core.NoteAdded("note")),
     core.TurnStarted(1),  # counted when it ends
+    core.TurnRecovered(1, 1),  # events_total says how often
     core.ToolCalled("c", "shell", {}),  # counted when it returns
     core.AbortRequested(1, "budget"),  # its turn's end says how long it took
     core.HookFailed("gate", "broke"),  # the notice HookRan counts it
@@ -190,6 +191,7 @@ NOTICES_COUNTED: tuple[tuple[notices.Notice, dict[str, float]], ...] = (
     ),
     (notices.StoreFailed("disk full", retrying=True), {"store_errors_total{kind=retrying}": 1}),
     (notices.StoreFailed("disk full", retrying=False), {"store_errors_total{kind=failed}": 1}),
+    (notices.SessionFenced("s"), {"store_errors_total{kind=fenced}": 1}),
     (notices.HookRan("gate", "rewrote"), {"hook_runs_total{hook=gate,status=rewrote}": 1}),
     (notices.HookRan("x", "y"), {"hook_runs_total{hook=other,status=other}": 1}),
     (notices.ChildRestarted("c", "escalate"), {"restarts_total{decision=escalate}": 1}),

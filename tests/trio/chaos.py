@@ -41,7 +41,9 @@ class Marked(Event, frozen=True):
     mark: str
 
 
-MARKS: Projection[tuple[str, ...]] = Projection("marks", (), lambda marks, e: (*marks, e.mark), on=(Marked,))
+MARKS: Projection[tuple[str, ...]] = Projection(
+    "marks", (), lambda marks, e: (*marks, e.mark), on=(Marked,), state=tuple[str, ...]
+)
 
 
 @tool(parallel=True)

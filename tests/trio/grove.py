@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import trio
 
 from callboard.actors.alarm import AlarmClock
@@ -12,6 +13,7 @@ from callboard.actors.errors import UsageError
 from callboard.actors.events import Event, SessionOpened
 from callboard.actors.model import Model
 from callboard.actors.plugin import Plugin
+from callboard.actors.snapping import SNAP_BYTES
 from callboard.actors.stage import Stage
 from callboard.actors.store import Store
 from callboard.actors.tool import Tool
@@ -142,6 +144,7 @@ async def open_grove(
     plugins: Sequence[Plugin],
     tools: Iterable[Tool] = (),
     jumped_ms: Callable[[], int] = lambda: 0,
+    snap_bytes: int = SNAP_BYTES,
     on_event: Callable[[Event, str, int | None], None] = lambda event, session, turn: None,
 ) -> AsyncIterator[Grove]:
     """A grove for the length of the block. Left by an error it is killed: nobody says goodbye."""
@@ -159,7 +162,7 @@ async def open_grove(
             tools=assembly.tools,
             plugins=assembly.plugins,
             hooks=assembly.hooks,
-            limits=limits_of(config),
+            limits=attrs.evolve(limits_of(config), snap_bytes=snap_bytes),
             on_event=on_event,
         )
         store.open(trio.lowlevel.current_trio_token().run_sync_soon)

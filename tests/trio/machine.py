@@ -21,6 +21,7 @@ from callboard.actors.messages import Accepted, Await, Edit, Refused, Replace, R
 from callboard.actors.model import Prompt, Reply, Say
 from callboard.actors.phase import Phase
 from callboard.actors.plugin import Call, Enter, Message, Plugin, View
+from callboard.actors.snapping import SNAP_BYTES
 from callboard.actors.stage import Limits
 from callboard.actors.testing import Lab, LabSession, open_lab, seeded_run
 from callboard.actors.tool import tool
@@ -230,7 +231,13 @@ class Machine:
             "machine", events=(Marked,), projections=(MARKS,), before_step=self.before_step, on_idle=self.on_idle
         )
         seconds_max = self.choose(None, None, 3.0)
-        limits = Limits(flush_stall_s=1.0, mailbox_max=self.mailbox_max, turn_seconds_max=seconds_max)
+        limits = Limits(
+            flush_stall_s=1.0,
+            mailbox_max=self.mailbox_max,
+            turn_seconds_max=seconds_max,
+            snap_bytes=0 if self.seed % 2 else SNAP_BYTES,
+            recover="continue" if self.seed // 2 % 2 else "close",
+        )
         self.rough, self.resting = self.chance(0.5), False
         self.disk.calm()
         async with open_lab(self, tools=KIT, plugins=[plugin], limits=limits, store=self.disk) as lab:

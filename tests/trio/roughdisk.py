@@ -73,5 +73,7 @@ class RoughDisk(Disk):
         for session, record, due in self._journal[:kept]:
             MemoryStore.append(found, session, [record], None, due)
             found._journal.append((session, record, due))
+        for session, kept_states in self._snapshots.items():
+            found.snap(session, tuple(kept_states.values()))
         found._safe = kept
         return found

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from callboard.actors.memory import MemoryStore
-from callboard.actors.store import Done, Due, Header, Record
+from callboard.actors.store import Done, Due, Header, Record, Snapshot
 
 from .roughdisk import RoughDisk
 
@@ -68,8 +68,14 @@ class TreeDisk(RoughDisk):
             MemoryStore.append(found, session, records, header, due)
             found._writes.append((session, records, header, due))
             found._committed[session] = found._committed.get(session, 0) + len(records)
+        for session, kept_states in self._snapshots.items():
+            found.snap(session, tuple(kept_states.values()))
         found._safe = kept
         return found
+
+    def snapshots(self, session: str) -> list[Snapshot]:
+        """Those of confirmed records."""
+        return [one for one in super().snapshots(session) if one.seq < self._committed.get(session, 0)]
 
     def records(self) -> list[tuple[str, Record]]:
         """All records of all sessions, in the order in which they were written."""

@@ -29,6 +29,7 @@ from callboard.actors.model import Prompt, Reply, Say
 from callboard.actors.phase import Phase
 from callboard.actors.plugin import Call, Enter, Message, Plugin, View
 from callboard.actors.session import Session
+from callboard.actors.snapping import SNAP_BYTES
 from callboard.plugins import DEFAULT
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.handle import SessionHandle
@@ -256,6 +257,7 @@ class Trees:
             plugins=(*DEFAULT, plugin),
             tools=KIT,
             jumped_ms=lambda: self.jumped_ms,
+            snap_bytes=0 if self.seed % 2 else SNAP_BYTES,
         ) as self.grove:
             self.disk.kill_in(self.draw.randint(1, APPENDS_MAX) if end == "kill" else 0)
             with trio.CancelScope() as scope:
@@ -279,7 +281,11 @@ class Trees:
         evict_s = choose(2.0, 10.0, 300.0)
         return RuntimeConfig(
             runtime=Bounds(
-                mailbox_max=choose(3, 1024), flush_stall_s=1.0, idle_evict_s=evict_s, turn_seconds_max=seconds
+                mailbox_max=choose(3, 1024),
+                flush_stall_s=1.0,
+                idle_evict_s=evict_s,
+                turn_seconds_max=seconds,
+                recover="continue" if self.seed // 2 % 2 else "close",
             ),
             plugins=Plugins(
                 plan_mode=PlanModeConfig(gate=choose("soft", "hard"), execution=choose("keep", "compact", "clear")),

@@ -1,0 +1,74 @@
+"""A history as a provider takes it: every call with its one result behind it, ids that are accepted and never twice."""
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import attrs
+
+from callboard.actors.events import Call
+from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
+from callboard.runtime.models.wire import plain_id
+
+NO_RESULT: Final = "no result of this call was kept"
+
+
+@attrs.frozen
+class Answered:
+    """A call under the id it is sent with, and what it gave."""
+
+    call: Call
+    id: str
+    text: str
+
+
+@attrs.frozen
+class Said:
+    """An answer of the model, with its calls and their results."""
+
+    message: Assistant
+    calls: tuple[Answered, ...] = ()
+
+
+Entry: TypeAlias = User | Developer | Said
+
+
+def paired(messages: Iterable[PromptMessage]) -> list[Entry]:
+    """The history in order, results moved to their calls.
+
+    A call without a result gets one that says so, a result without a call is left out, and so is what says nothing.
+    """
+    entries: list[User | Developer | Assistant] = []
+    results: dict[int, dict[str, str]] = {}  # by the place of the answer that asked
+    waiting: dict[str, int] = {}  # the id of an open call, and the place of the answer that asked
+    for message in messages:
+        if isinstance(message, Result):
+            place = waiting.pop(message.call, None)
+            if place is not None:
+                results.setdefault(place, {})[message.call] = message.text
+            continue
+        if isinstance(message, Assistant):
+            waiting.update((call.id, len(entries)) for call in message.calls)
+        elif not message.text.strip():
+            continue
+        entries.append(message)
+    used: set[str] = set()
+    made: list[Entry] = []
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, Assistant):
+            made.append(entry)
+        elif entry.calls or entry.text.strip() or entry.thoughts:
+            given = results.get(place, {})
+            calls = (Answered(call, _own(call.id, used), given.get(call.id, NO_RESULT)) for call in entry.calls)
+            made.append(Said(entry, tuple(calls)))
+    return made
+
+
+def _own(id_: str, used: set[str]) -> str:
+    """An id that no other call of the request has: turns may repeat the ids of turns before."""
+    plain = own = plain_id(id_)
+    again = 1
+    while own in used:
+        again += 1
+        own = f"{plain[:30]}_{again}"
+    used.add(own)
+    return own
