@@ -1,7 +1,7 @@
 """Awaited: what a call waits for on its session's log: anything appended, an answer of the user, an approval."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import trio
 
@@ -13,6 +13,7 @@ from callboard.actors.events import Cause, Event
 from callboard.actors.facts import ApprovalAsked, ApprovalDecided, QuestionAnswered, QuestionAsked
 from callboard.actors.fold import Projection
 
+Given: TypeAlias = dict[str, QuestionAnswered | ApprovalDecided]
 End = TypeVar("End", QuestionAnswered, ApprovalDecided)
 
 OPEN_CAUSES = ("shutdown",)  # ends of a turn after which its questions are asked again, as after a crash
@@ -56,20 +57,30 @@ async def until(log: EventLog, met: Callable[[], bool], others: Callable[[], Ite
         raise failures[0]
 
 
+def given_before(log: EventLog) -> Given:
+    """What the user has answered in this turn by now: for calls that a crash cut off, and that ask it again."""
+    return {one.id: one for one in log[ANSWERS] if _said(one)}
+
+
+def _said(end: QuestionAnswered | ApprovalDecided) -> bool:
+    return (end.ending if isinstance(end, QuestionAnswered) else end.decision) not in ("cancelled", "unavailable")
+
+
 async def answers_to(
-    log: EventLog, asked: Sequence[QuestionAsked], stands: Callable[[], bool]
+    log: EventLog, asked: Sequence[QuestionAsked], stands: Callable[[], bool], given: Given
 ) -> tuple[QuestionAnswered, ...]:
     """(Trio) Ask questions in one write, durable first, and wait for the one end of each, in their order.
 
-    Who stops waiting takes back those that are open, if the turn still `stands`.
+    Who stops waiting takes back those that are open, if the turn still `stands`. What is open already, since before a
+    crash, is not asked twice; what was answered before it is taken from `given`.
     """
-    ends = await _settled(log, asked, QUESTIONS, QuestionAnswered, stands)
+    ends = await _settled(log, asked, QUESTIONS, QuestionAnswered, stands, given)
     return tuple(ends[one.id] for one in asked)
 
 
-async def decision_on(log: EventLog, asked: ApprovalAsked, stands: Callable[[], bool]) -> ApprovalDecided:
+async def decision_on(log: EventLog, asked: ApprovalAsked, stands: Callable[[], bool], given: Given) -> ApprovalDecided:
     """(Trio) Ask for an approval, durable first, and wait for its one end; who stops waiting takes it back."""
-    ends = await _settled(log, (asked,), APPROVALS, ApprovalDecided, stands)
+    ends = await _settled(log, (asked,), APPROVALS, ApprovalDecided, stands, given)
     return ends[asked.id]
 
 
@@ -79,15 +90,22 @@ async def _settled(
     waiting: Projection[Any],
     kind: type[End],
     stands: Callable[[], bool],
+    given: Given,
 ) -> dict[str, End]:
-    ids, before = {one.id for one in asked}, len(log[ANSWERS])
+    ids, before, open_ = {one.id for one in asked}, len(log[ANSWERS]), {one.id for one in log[waiting]}
+    known: dict[str, End] = {}
+    for id_ in ids - open_:
+        end = given.pop(id_, None)
+        if isinstance(end, kind):
+            known[id_] = end
 
     def ends() -> dict[str, End]:
         """Of these, and no older ones: what was answered before they were asked is about something else."""
-        return {one.id: one for one in log[ANSWERS][before:] if isinstance(one, kind) and one.id in ids}
+        now = {one.id: one for one in log[ANSWERS][before:] if isinstance(one, kind) and one.id in ids}
+        return {**known, **now}
 
-    open_ids = {one.id for one in log[waiting]}  # of a call that a crash cut off, and that runs again
-    log.append(*(one for one in asked if one.id not in open_ids))
+    if new := [one for one in asked if one.id not in open_ and one.id not in known]:
+        log.append(*new)
     try:
         await log.flush()
         await until(log, lambda: len(ends()) == len(ids))

@@ -194,7 +194,8 @@ class Turn(Value, frozen=True):
     """The running turn, or the last one; `number` 0 before the first, `open` while it runs.
 
     `calls` are the model's, `nested` the open ones that bodies of those made. These and `results` are empty once it has
-    ended: its TurnEnded has them.
+    ended: its TurnEnded has them. `answer` is what the model said in the newest step, None until it has, `acts` whether
+    that asked for calls; `recoveries` counts how often the turn went on in that step after a crash.
     """
 
     number: int = 0
@@ -215,9 +216,9 @@ class Turn(Value, frozen=True):
     usage: Usage = Usage()
     schema: Any = None
     task: TaskName = ""
-    answered: bool = False  # the model's whole answer of the last step is there
-    called: bool = False  # and asked for calls
-    recovered: int = 0  # how often it was taken up after a crash since its last step was complete
+    answer: str | None = None
+    acts: bool = False
+    recoveries: int = 0
 
     @property
     def receipts(self) -> tuple[CallReceipt, ...]:
@@ -246,22 +247,22 @@ def _turn_ended(state: Turn, _: TurnEnded) -> Turn:
         calls=NO_CALLS,
         nested=(),
         results=Trail(),
-        answered=False,
-        called=False,
-        recovered=0,
+        answer=None,
+        acts=False,
+        recoveries=0,
     )
 
 
 def _recovered(state: Turn, event: TurnRecovered) -> Turn:
-    return replace(state, calls=state.calls.restarted() if state.calls else state.calls, recovered=event.times)
+    return replace(state, recoveries=event.times)
 
 
 def _step_started(state: Turn, event: StepStarted) -> Turn:
-    return replace(state, step=event.step, in_step=True, answered=False, called=False)
+    return replace(state, step=event.step, in_step=True, answer=None, acts=False, recoveries=0)
 
 
 def _step_ended(state: Turn, _: StepEnded) -> Turn:
-    return replace(state, in_step=False, recovered=0) if state.recovered else replace(state, in_step=False)
+    return replace(state, in_step=False)
 
 
 def _answered(state: Turn, event: ModelSaid) -> Turn:
@@ -273,14 +274,15 @@ def _answered(state: Turn, event: ModelSaid) -> Turn:
         last_message=event.text or state.last_message,
         truncated=state.truncated or event.truncated,
         usage=state.usage.plus(event.usage),
-        answered=not event.interrupted,
-        called=bool(calls),
+        answer=state.answer if event.interrupted else event.text,
+        acts=state.acts or bool(calls),
     )
 
 
 def _nested(state: Turn, event: CellCalled) -> Turn:
     made = OpenCall(event.call, cell=event.cell)
-    return replace(state, nested=(*state.nested, made), tool_calls=state.tool_calls + 1)
+    calls, nested = state.calls.nest(event.cell), (*state.nested, made)
+    return replace(state, calls=calls, nested=nested, tool_calls=state.tool_calls + 1)
 
 
 def _nested_started(one: OpenCall, event: ToolCalled) -> OpenCall:
@@ -296,7 +298,7 @@ def _summarised(state: Turn, event: Compacted) -> Turn:
 def _call_started(state: Turn, event: ToolCalled) -> Turn:
     if event.cell is not None:
         return replace(state, nested=tuple(_nested_started(one, event) for one in state.nested))
-    return replace(state, calls=state.calls.start(event.call, event.effect))
+    return replace(state, calls=state.calls.start(event.call, event.effect, event.arguments))
 
 
 def _call_ended(state: Turn, event: ToolReturned) -> Turn:

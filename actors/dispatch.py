@@ -11,9 +11,10 @@ import trio
 
 from callboard.actors import hooks
 from callboard.actors.books import FOUND, OPENED
+from callboard.actors.calls import OpenCall
 from callboard.actors.catalogue import permitted
 from callboard.actors.cell import Cell
-from callboard.actors.entry import Entry, each, groups, own_copy, result_of
+from callboard.actors.entry import Entry, each, groups, own_copy, result_of, take_up
 from callboard.actors.errors import CallOver, FatalToolError, ToolError
 from callboard.actors.events import (
     Call,
@@ -27,7 +28,7 @@ from callboard.actors.events import (
 from callboard.actors.host import Host, report_interrupts
 from callboard.actors.intake import take_nested
 from callboard.actors.plugin import ToolCall, ToolResult
-from callboard.actors.receipts import NOT_STARTED, OUTCOMES, UNKNOWN, aborted_text, clean_text, cut_middle
+from callboard.actors.receipts import NOT_STARTED, OUTCOMES, aborted_text, clean_text, cut_middle
 from callboard.actors.results import Returned, completed, describe, failed, judge
 from callboard.actors.stage import Stage
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool, payload_fits
@@ -62,11 +63,10 @@ class Batch:
         tools = stage.callable_by_model(self._log[FOUND]) if stage.has_deferred else stage.offered
         return permitted(self._log[OPENED], tools)
 
-    def settle(self, lost: Container[str]) -> None:
-        """These were cut off by a crash and must not run again."""
-        for entry in self.entries:
-            if entry.call.id in lost:
-                entry.returned, entry.ready = Returned("outcome_unknown", UNKNOWN), True
+    def resume(self, left: Sequence[OpenCall]) -> None:
+        """These are calls that a crash left open, each one that is owed a result."""
+        for entry, one in zip(self.entries, left, strict=True):
+            take_up(entry, one)
 
     async def run(self) -> str | None:
         """Run all calls; the error that must end the turn, if a tool had one."""
@@ -91,10 +91,11 @@ class Batch:
         return any(entry.returned is not None and entry.returned.concludes for entry in self.entries)
 
     async def _group(self, group: list[Entry]) -> None:
-        for entry in group:
-            if not entry.ready:
-                self._look_up(entry)
-        waiting = [entry for entry in group if not entry.ready]
+        again = [entry for entry in group if entry.left is not None and not entry.ready]  # hooks and guards passed it
+        waiting = [entry for entry in group if entry.left is None]
+        for entry in waiting:
+            self._look_up(entry)
+        waiting = [entry for entry in waiting if not entry.ready]
         if self._stage.slots.before_tool:
             await each(self._ask_hooks, waiting)
             waiting = [entry for entry in waiting if not entry.ready]
@@ -103,10 +104,11 @@ class Batch:
             waiting = [entry for entry in waiting if not entry.ready]
         if waiting:
             await self._admit(waiting)
-            if len(waiting) == 1:
-                await self._body(waiting[0])
-            else:
-                await each(self._body, waiting)
+        bodies = [entry for entry in group if not entry.ready] if again else waiting
+        if len(bodies) == 1:
+            await self._body(bodies[0])
+        elif bodies:
+            await each(self._body, bodies)
 
     def _look_up(self, entry: Entry) -> None:
         name = entry.call.name
@@ -288,6 +290,8 @@ class Batch:
 
     def _unfinished(self, entry: Entry, cause: Cause | None) -> Returned:
         """What a call came to that has not returned; it is left behind."""
+        if entry.host is None and entry.left is not None:
+            return entry.left
         if entry.host is not None:
             entry.host.abandon()
             entry.seconds = self._stage.now_s() - entry.begun_s

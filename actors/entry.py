@@ -7,11 +7,13 @@ import attrs
 import msgspec
 import trio
 
+from callboard.actors.calls import OpenCall
 from callboard.actors.cell import Cell
 from callboard.actors.events import Call
 from callboard.actors.host import Host
 from callboard.actors.plugin import ToolResult
-from callboard.actors.receipts import OUTCOMES, clean_text, cut_middle
+from callboard.actors.receipts import CONTROL_TOOLS, OUTCOMES, clean_text, cut_middle, found
+from callboard.actors.recovery import fate
 from callboard.actors.results import Returned
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool
 from callboard.actors.view import CallView
@@ -30,10 +32,22 @@ class Entry:
     view: CallView | None = None
     host: Host | None = None
     cell: Cell | None = None  # the calls that its body makes
+    left: Returned | None = None  # what a crash made of it, unless its body, which had begun, runs again
     guarded: bool = False  # a control call whose fact is owed
     returned: Returned | None = None
     ready: bool = False  # nothing will change what it returned
     seconds: float = 0.0
+
+
+def take_up(entry: Entry, one: OpenCall) -> None:
+    """A call that was open when its session crashed: what is left to do about it."""
+    what = fate(one)
+    if what != "begin":
+        entry.left = Returned(*found(one))
+        entry.guarded = entry.tool.control if entry.tool is not None else one.call.name in CONTROL_TOOLS
+    changed = entry.tool is None or entry.tool.effect == "once"  # since it began: then it does not run again
+    if what == "closed" or (what == "again" and changed):
+        entry.returned, entry.ready = entry.left, True
 
 
 def groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:

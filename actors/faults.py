@@ -1,7 +1,7 @@
 """FaultyStore: stands before another store, and fails, stalls or dies at the appends that a test chooses."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -10,7 +10,7 @@ import trio
 from callboard.actors.errors import LogError
 from callboard.actors.memory import next_seq
 from callboard.actors.notices import Notice
-from callboard.actors.store import Done, Due, Header, Place, Record, RunSoon, Snapshot, Store
+from callboard.actors.store import Change, Done, Due, Header, Place, Record, RunSoon, Snapshot, Store
 
 FAILS = "append {n} fails, as its test asked for: nothing of it was taken."
 DEAD = "the store died at append {n}, as its test asked for: open it again."
@@ -224,6 +224,18 @@ class FaultyStore:
         else:
             self._next.pop(session, None)
             self.inner.claim(session, done)
+
+    def rename(self, changes: Sequence[Change], done: Done) -> None:
+        """Change ids and headers, where `inner` can; whoever is told of it knows that all before it is durable."""
+        try:
+            self._check()
+            self._pass_on()
+        except LogError as error:
+            done(error)
+        else:
+            self._next.clear()
+            renaming: Any = self.inner  # a Renaming, or the call says what is missing
+            renaming.rename(changes, done)
 
     def snap(self, session: str, snapshots: Sequence[Snapshot]) -> None:
         """Keep these, in the order of the appends around them."""

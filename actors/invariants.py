@@ -52,7 +52,7 @@ def _turn_ended(turn: Turn, queue: Queue, event: TurnEnded) -> str | None:
 def _turn_recovered(turn: Turn, queue: Queue, event: TurnRecovered) -> str | None:
     if not turn.open or (event.turn, event.step) != (turn.number, turn.step):
         return f"step {event.step} of turn {event.turn} is not open"
-    return None if event.times == turn.recovered + 1 else f"it was taken up {turn.recovered} times before"
+    return None if event.times == turn.recoveries + 1 else f"it was taken up {turn.recoveries} times before"
 
 
 def _open_call(turn: Turn) -> str | None:

@@ -171,15 +171,16 @@ def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def repaired(one: OpenCall) -> ToolReturned:
-    """The result of a call that the end of its program cut off."""
+def found(one: OpenCall) -> tuple[Receipt, str]:
+    """What became of a call that the end of its program cut off, and what the model reads of it."""
     if not one.started:
-        receipt: Receipt = "not_started"
-        text = NOT_STARTED.format(why="the program ended before this call ran")
-    elif one.repeatable:
-        receipt, text = "interrupted", MAY_REPEAT
-    else:
-        receipt, text = "outcome_unknown", UNKNOWN
+        return "not_started", NOT_STARTED.format(why="the program ended before this call ran")
+    return ("interrupted", MAY_REPEAT) if one.repeatable else ("outcome_unknown", UNKNOWN)
+
+
+def repaired(one: OpenCall) -> ToolReturned:
+    """Its result."""
+    receipt, text = found(one)
     return ToolReturned(one.call.id, receipt, OUTCOMES[receipt], text, name=one.call.name, cell=one.cell)
 
 

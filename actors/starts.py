@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from callboard.actors.abort import AbortWindow
+from callboard.actors.awaited import given_before
 from callboard.actors.books import PARKED, QUEUE, TURN
 from callboard.actors.claim import first_claim, next_start, next_task, room_for, starters
 from callboard.actors.compact import Compacting
@@ -78,6 +79,7 @@ def begin(
     log, stage, message = scene.log, scene.stage, start.message
     if start.recovered:
         scene.window = AbortWindow(stage.timers, stage.limits.abort_window_s, on_abort)
+        scene.given = given_before(log)
         return Regular(scene, start.kind, look, recovered=True), ()
     number = log[TURN].number + 1
     name: TaskName = "" if message is None else message.task
@@ -96,7 +98,7 @@ def begin(
         if name == "shell":
             began.append(ShellStarted(message.id, message.text, number))
         log.append(*began)
-    scene.window = AbortWindow(stage.timers, stage.limits.abort_window_s, on_abort)
+    scene.window, scene.given = AbortWindow(stage.timers, stage.limits.abort_window_s, on_abort), {}
     return kind(scene, start.kind, look, message), ids
 
 

@@ -1,6 +1,6 @@
 """Regular: the ordinary turn, steps until the model asks for no more tools."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import attrs
@@ -14,7 +14,7 @@ from callboard.actors.compact import Shrinking
 from callboard.actors.compaction import filled, limit_tokens, tokens_of_text, window_of
 from callboard.actors.dispatch import Batch
 from callboard.actors.errors import ModelError
-from callboard.actors.events import Call, Cause, Event, MessagesClaimed, ModelSaid, NoteAdded, StepEnded, StepStarted
+from callboard.actors.events import Cause, Event, MessagesClaimed, ModelSaid, NoteAdded, StepEnded, StepStarted
 from callboard.actors.facts import PlanModeRequested, PlanModeSet
 from callboard.actors.hooks import hook_notes
 from callboard.actors.mode import MODE
@@ -22,7 +22,6 @@ from callboard.actors.model import Part, Prompt, Reply
 from callboard.actors.notices import Delta
 from callboard.actors.plugin import Enter, Plugin, Reject, TextFilter
 from callboard.actors.receipts import clean_text
-from callboard.actors.recovery import lost_calls
 from callboard.actors.view import CallView
 
 STILL_TOO_LARGE = "the prompt does not fit the model's window, not even after a compaction: {error}"
@@ -46,7 +45,6 @@ class Regular(Shrinking):
         self._continued = 0  # how often stop hooks reopened the turn
         self._schema: Any = self._log[TURN].schema  # of the final answer
         self._asked_again = False
-        self._lost = frozenset[str]()  # calls that a crash cut off and that must not run again
         self._filter: TextFilter | None = None  # of what the request that is under way says
         self._unsaid: ModelSaid | None = None  # goes on the log together with the first calls it asks for
         self._limit_tokens: int | None = None  # a prompt this large is compacted first
@@ -76,19 +74,18 @@ class Regular(Shrinking):
         if reply is None:
             return False
         self._hear(reply)
-        calls = tuple(reply.calls)
-        return await self._carry_out(step, begun_s, calls, reply.text, owes=bool(calls) or reply.more)
-
-    async def _carry_out(self, step: int, begun_s: float, calls: Sequence[Call], text: str, *, owes: bool) -> bool:
-        """Run the calls of an answer and end its step; whether anything is owed after that, as it is if it `owes`."""
-        batch = None
-        if calls:
-            batch = self._batch = Batch(self._scene, calls, self._path, self._unsaid, self._ids)
-            batch.settle(self._lost)
-            self._unsaid, self._lost = None, frozenset()
+        if reply.calls:
+            self._batch = Batch(self._scene, reply.calls, self._path, self._unsaid, self._ids)
+            self._unsaid = None
             if self._window.cause is not None:  # the reply was one too many, and nothing of it runs
                 await trio.lowlevel.checkpoint()
                 return False
+        return await self._carry_out(step, begun_s, reply.text, owes=bool(reply.calls) or reply.more)
+
+    async def _carry_out(self, step: int, begun_s: float, text: str, *, owes: bool) -> bool:
+        """Run the calls of an answer and end its step; whether anything is owed after that, as it is if it `owes`."""
+        batch = self._batch
+        if batch is not None:
             self._error = await batch.run()
         self._end_step(step, begun_s, 0.0 if batch is None else batch.tools_s)
         if self._error is not None or (batch is not None and batch.concludes and not goes_on(self._log[QUEUE])):
@@ -104,12 +101,15 @@ class Regular(Shrinking):
         turn = self._log[TURN]
         self._ids.update(receipt.call for receipt in turn.receipts)
         self._ids.update(call.id for call in turn.calls.asked)
-        if not turn.answered:
+        if turn.answer is None:
             return await self._step(turn.step) if turn.in_step else True
         if not turn.in_step:
-            return turn.called or goes_on(self._log[QUEUE])
-        calls, self._lost = [one.call for one in turn.calls.open()], lost_calls(turn)
-        return await self._carry_out(turn.step, self._stage.now_s(), calls, turn.last_message or "", owes=turn.called)
+            return turn.acts or goes_on(self._log[QUEUE])
+        left = turn.calls.open()
+        if left:
+            self._batch = Batch(self._scene, [one.call for one in left], self._path, used=self._ids)
+            self._batch.resume(left)
+        return await self._carry_out(turn.step, self._stage.now_s(), turn.answer, owes=turn.acts)
 
     def _bounds(self) -> bool:
         """Find out how much the model can read; whether that, or what may be spent, has a bound."""

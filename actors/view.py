@@ -6,8 +6,8 @@ from typing import Any, Protocol, Self, TypeVar
 import trio
 
 from callboard.actors.abort import AbortWindow, Signal
-from callboard.actors.asked import key_of
-from callboard.actors.awaited import answers_to, decision_on, until
+from callboard.actors.asked import APPROVALS, key_of
+from callboard.actors.awaited import Given, answers_to, decision_on, until
 from callboard.actors.books import OPENED, QUEUE, TURN
 from callboard.actors.errors import CallOver, SessionNotFound, ToolError, UsageError
 from callboard.actors.eventlog import LOGGER, EventLog, check_plugin_events
@@ -32,13 +32,14 @@ class Scene:
     `epoch` counts the turns that ended or crashed; a view of an older one is over, whoever still holds it.
     """
 
-    __slots__ = ("belongings", "besides", "epoch", "fresh", "log", "on_delta", "stage", "window")
+    __slots__ = ("belongings", "besides", "epoch", "fresh", "given", "log", "on_delta", "stage", "window")
 
     def __init__(self, log: EventLog, stage: Stage, on_delta: Callable[[Delta | ModelRetrying], None]) -> None:
         self.log, self.stage, self.on_delta = log, stage, on_delta
         self.window: AbortWindow | None = None
         self.fresh = False
         self.epoch = self.besides = 0
+        self.given: Given = {}  # what was answered before a crash in the turn that goes on
         self.belongings: dict[str, Closable] | None = None
 
     @property
@@ -237,7 +238,7 @@ class CallView:
             )
             for one in queries
         ]
-        return await answers_to(scene.log, asked, scene.standing())
+        return await answers_to(scene.log, asked, scene.standing(), scene.given)
 
     async def ask_approval(self, call: ToolCall) -> ApprovalDecided:
         """Ask the user whether a call may run, and wait."""
@@ -246,11 +247,12 @@ class CallView:
             self._asks()
         log, id_ = scene.log, f"{self.turn}.{call.call}"  # not the call's alone: a stale answer meets no later call
         asked = ApprovalAsked(id_, call.call, self.turn, call.name, call.arguments, key_of(call.name, call.arguments))
-        if not (log.readers or scene.stage.answers()):
+        known = id_ in scene.given or any(one.id == id_ for one in log[APPROVALS])  # asked before a crash
+        if not (known or log.readers or scene.stage.answers()):
             refused = ApprovalDecided(id_, "unavailable")
             log.append(asked, refused)
             return refused
-        return await decision_on(log, asked, scene.standing())
+        return await decision_on(log, asked, scene.standing(), scene.given)
 
     def hand_over(self, plan: str, text: str) -> None:
         """Have another session opened, whose first message is `text`."""

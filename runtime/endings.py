@@ -171,9 +171,21 @@ class Endings:
             self.stop_soon(child)
 
     def forget(self, actor: Session) -> None:
-        """It has ended as it was to: its id is free, and its readers end."""
+        """It has ended as it was to, or was given up: its id is free, and its readers end."""
         if self._registry.drop(actor):
             self._gone(actor.id, opened_of(actor))
+            self._tell_late(actor)
+
+    def _tell_late(self, actor: Session) -> None:
+        """Its last turn may have ended without being durable as it was given up: then the parent knows nothing of it.
+
+        Of what ends as the runtime closes the parent hears when it is opened again.
+        """
+        ended, told = actor.log.last_end, actor.last_ended
+        if ended is None or (told is not None and told.turn >= ended.turn):
+            return
+        if self._registry.open and opened_of(actor).parent is not None:
+            self._spawner.report_late(actor, ended)
 
     def _forget_passivated(self, session_id: str) -> None:
         kept = self._registry.cold.pop(session_id, None)

@@ -166,15 +166,19 @@ class Sessions:
             return self._handle(session_id, opening)
 
     async def _from_store(self, session_id: str) -> SessionHandle:
-        parent = await self._open_above(session_id)
-        async with self._one.alone(session_id):
-            if self.registry.get(session_id) is None and not self.registry.is_passivated(session_id):
-                await self._read(session_id, parent)
-            return self.handle(session_id)
+        while True:
+            known = session_id in self.registry
+            parent = None if known else await self._open_above(session_id)
+            async with self._one.alone(session_id):
+                if session_id not in self.registry and not known:
+                    await self._read(session_id, parent)
+                if session_id in self.registry:
+                    return self.handle(session_id)
+            # it was there, and ended while we waited for it: another is read, below its parent
 
     async def _open_above(self, session_id: str) -> str | None:
         """An agent lives below its parent, so that is opened first, or neither; its id, None without any."""
-        header = None if session_id in self.registry else await self.lookup.header(session_id)
+        header = await self.lookup.header(session_id)
         if header is None or header.parent is None:
             return None
         try:

@@ -195,6 +195,18 @@ class Spawner:
         on_purpose = ended.cause in ("parent", "shutdown") or ended.reason == "interrupted"
         self._report(opened, child_id, *child_status(ended), ended.turn, wake=notify and not on_purpose)
 
+    def report_late(self, child: Session, ended: TurnEnded, tries: int = 0) -> None:
+        """This agent was given up while its disk stalled: its parent is told of the end once that is durable."""
+
+        def durable(error: Exception | None) -> None:
+            if error is None:
+                self.report_end(child.id, opened_of(child), ended, notify=False)
+            elif tries < TELLS_MAX and self._registry.open:
+                again = partial(self.report_late, child, ended, tries + 1)
+                self._stage.timers.at(self._stage.now_s() + TELL_AGAIN_S, again)
+
+        child.log.when_durable(durable)
+
     def crashed(self, child: Session, opened: SessionOpened, error: str) -> None:
         """This child's actor is gone for good: that is a failure at its parent, never silence."""
         self._fail(opened, child.id, max(1, child.log[TURN].number), error, wake=True)

@@ -28,6 +28,7 @@ from callboard.actors.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnRecovered,
     TurnStarted,
     Usage,
     UserText,
@@ -144,11 +145,18 @@ TURNS: dict[str, tuple[tuple[Event, ...], Turn]] = {
             truncated=True,
             started_ms=5,
             usage=Usage(3),
+            answer="hi",
+            acts=True,
         ),
     ),
     "half done": (
         (
-            *(*OPEN, ModelSaid("", (ONE, TWO)), ToolCalled("c1", "grep", {}, "none"), ToolCalled("c2", "shell", {})),
+            *(
+                *OPEN,
+                ModelSaid("", (ONE, TWO)),
+                ToolCalled("c1", "grep", ONE.arguments, "none"),
+                ToolCalled("c2", "shell", TWO.arguments),
+            ),
             ToolReturned("c1", "completed", "completed", "ok", 0.5, "grep"),
         ),
         Turn(
@@ -160,11 +168,17 @@ TURNS: dict[str, tuple[tuple[Event, ...], Turn]] = {
             results=Trail([CallReceipt("c1", "grep", "completed", 0.5)]),
             tool_calls=2,
             started_ms=5,
+            answer="",
+            acts=True,
         ),
     ),
     "the last message stays": (
         (*OPEN, ModelSaid("a"), ModelSaid("")),
-        Turn(1, open=True, step=1, in_step=True, last_message="a", started_ms=5),
+        Turn(1, open=True, step=1, in_step=True, last_message="a", started_ms=5, answer=""),
+    ),
+    "gone on with after a crash, once in this step": (
+        (*OPEN, TurnRecovered(1, 1), StepEnded(1, 1), StepStarted(1, 2), TurnRecovered(1, 2), TurnRecovered(1, 2, 2)),
+        Turn(1, open=True, step=2, in_step=True, started_ms=5, recoveries=2),
     ),
     "the first cause wins": (
         (*OPEN, AbortRequested(1, "replaced"), AbortRequested(1, "shutdown")),
@@ -179,7 +193,7 @@ TURNS: dict[str, tuple[tuple[Event, ...], Turn]] = {
     ),
     "a compaction is used up tokens": (
         (*OPEN, ModelSaid("a", usage=Usage(3)), Compacted("so far", usage=Usage(4, output=1))),
-        Turn(1, open=True, step=1, in_step=True, last_message="a", started_ms=5, usage=Usage(7, output=1)),
+        Turn(1, open=True, step=1, in_step=True, last_message="a", started_ms=5, usage=Usage(7, output=1), answer="a"),
     ),
     "the next one begins anew": (
         (*OPEN, ModelSaid("a", usage=Usage(3)), StepEnded(1, 1), TurnEnded(1, "completed"), TurnStarted(2)),
@@ -197,7 +211,7 @@ def test_turn(events, turn):
 def test_calls_are_open_from_the_answer_to_their_result():
     """A call is open from the answer that names it, started by its ToolCalled, and gone with its result."""
     asked = NO_CALLS.ask((ONE, TWO))
-    started = asked.start("c1", "idempotent").start("c2", "once")
+    started = asked.start("c1", "idempotent", ONE.arguments).start("c2", "once", TWO.arguments)
     returned = started.finish("c1")
     both, left = OpenCall(ONE, started=True, repeatable=True), OpenCall(TWO, started=True)
     assert [(), (OpenCall(ONE), OpenCall(TWO)), (both, left), (left,), ()] == [
@@ -214,14 +228,14 @@ def test_calls_are_open_from_the_answer_to_their_result():
 def test_calls_that_nobody_asked_for_change_nothing():
     """A start or a result of an unknown call leaves the batch as it is."""
     asked = NO_CALLS.ask((ONE,))
-    assert asked is asked.start("c9", "once")
+    assert asked is asked.start("c9", "once", {})
     assert asked is asked.finish("c9")
     assert (False, False) == (asked.is_open("c9"), asked.is_started("c9"))
 
 
 def test_a_second_answer_adds_its_calls():
     """More calls in one step join the open ones, behind them."""
-    calls = NO_CALLS.ask((ONE,)).start("c1", "once").ask((TWO,))
+    calls = NO_CALLS.ask((ONE,)).start("c1", "once", ONE.arguments).ask((TWO,))
     assert (OpenCall(ONE, started=True), OpenCall(TWO)) == calls.open()
 
 

@@ -103,7 +103,9 @@ class GroveWorld:
         for id_ in ids:
             await self.grove.sessions.open(id_)
         live = self.grove.sessions.registry.live
-        await until(lambda: all(actor.phase is Phase.IDLE for actor in live.values()), within_s=REMIND_S)
+        with trio.fail_after(REMIND_S):
+            while any(actor.phase is not Phase.IDLE for actor in live.values()):
+                await trio.sleep(0.5)
         return [self._held(id_) for id_ in ids]
 
     async def _approve(self) -> None:
@@ -132,7 +134,7 @@ class GroveWorld:
 async def opens(store: Store, recover: Recover = "close") -> AsyncIterator[GroveWorld]:
     """A grove with the default plugins, closed as a program does when nothing kills it."""
     model, config = ScriptedModel(reply, delay_s=0.01), RuntimeConfig(runtime=Bounds(recover=recover))
-    async with open_grove(model, config=config, snap_bytes=0, store=store, plugins=DEFAULT, tools=TOOLS) as grove:
+    async with open_grove(model, config=config, snap_bytes=0, store=store, plugins=[*DEFAULT], tools=TOOLS) as grove:
         yield GroveWorld(grove)
         assert await grove.close() == ()
 

@@ -20,7 +20,7 @@ from callboard.actors.messages import Accepted, Submit
 from callboard.actors.model import Prompt, Reply
 from callboard.actors.plugin import Enter, Message, Plugin, View
 from callboard.actors.stage import SpawnRequest
-from callboard.actors.store import Due, Header, Record
+from callboard.actors.store import Done, Due, Header, Record
 from callboard.actors.testing import ScriptedModel, seeded_run
 from callboard.plugins import AGENTS_PLUGIN
 from callboard.runtime.config import RuntimeConfig
@@ -32,14 +32,14 @@ from .treechecks import orphans
 from .trees import trees
 
 SEEDS_MAX = 60
-FOUND = (20_340, 20_561, 21_016)  # each found something once, which has a test of its own below
+FOUND = (20_340, 20_561, 21_016, 30_728, 32_634)  # each found something once, which has a test of its own below
 BLOCKS = 4
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_promise_holds_in_whole_trees(block):
     """Children end once and are told once, slots come free, nothing acknowledged is lost, the next turn works."""
-    seeds = (*range(block, SEEDS_MAX, BLOCKS), *FOUND[block : block + 1])
+    seeds = (*range(block, SEEDS_MAX, BLOCKS), *FOUND[block::BLOCKS])
     assert seeded_run(trees, seeds) == len(seeds)
 
 
@@ -158,6 +158,30 @@ async def test_agent_that_crashes_while_it_is_told_to_end(rounds):
     assert (ended.reason, ended.cause) in {("interrupted", None), ("aborted", "shutdown")}
 
 
+async def test_a_session_that_is_stopped_in_the_pause_before_its_restart():
+    """A session that crashed twice and is stopped before it runs again is gone, and whoever waits for it is told."""
+    store = MemoryStore()
+    async with grown(store) as grove:
+        session = await grove.create("p")
+        told: list[str] = []
+
+        async def go() -> None:
+            with pytest.raises(SessionClosed) as caught:
+                await session.run("crash")
+            told.append(str(caught.value))
+
+        await session.submit("crash")
+        await trio.sleep(1.5)
+        grove.stage.nursery.start_soon(go)
+        await until(lambda: [child.alive for child in grove.sessions.supervisor.children()] == [False])
+        with trio.fail_after(5):
+            await session.stop()
+        await until(lambda: len(told) == 1, within_s=5)
+        assert not grove.sessions.registry.live
+    events = [Codec().decode(record.body) for record in store.read("p", -1, 10_000)]
+    assert [1, 2] == [one.turn for one in of_kind(events, TurnEnded)]
+
+
 async def test_agents_below_a_dismissed_agent_end_with_it():
     """An agent that is dismissed takes those below it along."""
     store = MemoryStore()
@@ -190,6 +214,68 @@ async def test_a_reopened_parent_hears_of_every_end_it_missed():
         await grove.sessions.open("p")
         await until(lambda: len(ends(after, "p", "p.a")) == 3)
     assert [(1, "completed"), (2, "completed"), (3, "completed")] == ends(after, "p", "p.a")
+
+
+class Stalling(MemoryStore):
+    """Confirms nothing while it is stalled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stalled, self.waiting = False, list[Done]()
+
+    def sync(self, done: Done, session: str | None = None) -> None:
+        """Answer, or not before it goes on."""
+        if self.stalled:
+            self.waiting.append(done)
+        else:
+            super().sync(done, session)
+
+    def go_on(self, error: Exception | None = None) -> None:
+        """Confirm all that waits, or refuse it."""
+        self.stalled, waiting, self.waiting = False, self.waiting, []
+        for done in waiting:
+            done(error)
+
+
+async def test_an_agent_that_is_opened_while_it_ends_is_opened_below_its_parent():
+    """Whoever opens an agent that is ending waits for that; its parent then hears of the end that was not told."""
+    store = Stalling()
+    async with grown(store) as grove:
+        await grove.create("p")
+        child = await spawned(grove, "p", "a", "last")
+        await until(lambda: grove.sessions.registry.actor("p.a").phase.value == "running")
+        store.stalled = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child.stop)
+            await trio.sleep(1)
+            assert [] == ends(store, "p", "p.a")
+            nursery.start_soon(grove.sessions.open, "p.a")
+            await trio.sleep(1)
+            assert {"p", "p.a"} == set(grove.sessions.registry.live)
+            await trio.sleep(5)
+            store.go_on()
+        await until(lambda: ends(store, "p", "p.a"), within_s=5)
+        assert "p.a 2" == (await child.run("again")).last_message
+        await until(lambda: len(ends(store, "p", "p.a")) == 2)
+    assert [(1, "stopped"), (2, "completed")] == ends(store, "p", "p.a")
+
+
+@pytest.mark.parametrize("error", [None, LogError("the disk is full")])
+async def test_an_end_that_was_not_durable_as_its_agent_was_given_up_is_told_when_it_is(error):
+    """An agent that a stalled disk keeps from ending is given up; its parent hears of the end once the disk goes on."""
+    store = Stalling()
+    async with grown(store) as grove:
+        await grove.create("p")
+        child = await spawned(grove, "p", "a", "last")
+        await until(lambda: grove.sessions.registry.actor("p.a").phase.value == "running")
+        store.stalled = True
+        await child.stop()
+        assert {"p"} == set(grove.sessions.registry.live)
+        await trio.sleep(100)
+        assert [] == ends(store, "p", "p.a")
+        store.go_on(error)
+        await until(lambda: ends(store, "p", "p.a"), within_s=5)
+    assert [(1, "stopped")] == ends(store, "p", "p.a")
 
 
 async def test_a_reader_that_comes_while_a_session_loads_misses_nothing():

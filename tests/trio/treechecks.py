@@ -6,6 +6,7 @@ from typing import Any
 
 from callboard.actors.abort import ABORT_WINDOW_S, BELOW_S
 from callboard.actors.books import HISTORY, PARKED, QUEUE, TURN
+from callboard.actors.children import CHILDREN
 from callboard.actors.claim import next_start
 from callboard.actors.eventlog import EventLog
 from callboard.actors.events import (
@@ -22,7 +23,6 @@ from callboard.actors.memory import MemoryStore
 from callboard.actors.mode import MODE
 from callboard.plugins.handovers import message_id, session_of
 from callboard.runtime.company import child_status
-from callboard.runtime.registry import opened_of
 
 from .grove import Grove
 from .strict import check_history, check_log, of_kind
@@ -151,7 +151,19 @@ def check_slots(grove: Grove) -> None:
 
 
 def orphans(grove: Grove) -> set[str]:
-    """The agents in memory whose parent is closed."""
+    """The agents that are open, in memory or not, and whose parent is closed."""
     registry = grove.sessions.registry
-    parents = ((actor.id, opened_of(actor).parent) for actor in registry.live.values())
+    parents = ((id_, opened.parent) for id_, opened in registry.places())
     return {id_ for id_, parent in parents if parent is not None and parent not in registry}
+
+
+def untold(grove: Grove, disk: TreeDisk) -> list[str]:
+    """The ends of agents that a parent in memory has not heard of."""
+    logs = [actor.log for actor in grove.sessions.registry.live.values() if actor.kept is None]
+    found = []
+    for known in (child for log in logs for child in log[CHILDREN]):
+        for record in disk.last(known.id, ("turn_ended",), 2**62, 1):
+            ended = grove.stage.codec.decode(record.body)
+            if isinstance(ended, TurnEnded) and ended.turn > known.turn:
+                found.append(f"{known.id}: {ended}")
+    return found

@@ -48,7 +48,7 @@ from callboard.runtime.settings import (
 from .chaos import MARKS, Marked
 from .grove import Grove, open_grove
 from .machine import main
-from .treechecks import check_grove, orphans
+from .treechecks import check_grove, orphans, untold
 from .treedisk import TreeDisk
 from .treeverbs import ARGUMENTS, KIT, OFTEN, SELDOM, UNQUEUED, VERBS
 
@@ -333,6 +333,7 @@ class Trees:
         if self.grove.gave_up.is_set():
             return
         assert not orphans(self.grove), f"{orphans(self.grove)} live, and their parents are stopped"
+        assert not untold(self.grove, self.disk), f"not told: {untold(self.grove, self.disk)}"
         with trio.fail_after(BOUND_S):
             for id_ in sorted(self.ids(), key=lambda one: one.count(".")):
                 await self.release(id_)
