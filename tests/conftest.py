@@ -37,6 +37,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "limit_s(seconds): how long the test may run")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test may not run for longer than the whole run may hang."""
+    most_s = float(config.getini("faulthandler_timeout"))
+    for item in items:
+        if 0 < most_s <= _limit_s(item):
+            raise pytest.UsageError(
+                f"{item.nodeid} may run {_limit_s(item):g} s: give less than {most_s:g} to limit_s."
+            )
+
+
+def _limit_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("limit_s")
+    return float(marker.args[0]) if marker else TEST_SECONDS_MAX
+
+
 @pytest.fixture
 def mock_clock() -> trio.testing.MockClock:
     """The clock of an async test under tests/trio: it jumps to the next deadline when every task waits."""
@@ -111,8 +126,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
     A hang outside Python ends the whole run a little later: `faulthandler_timeout` in pyproject.toml.
     """
-    marker = item.get_closest_marker("limit_s")
-    limit_s = float(marker.args[0]) if marker else TEST_SECONDS_MAX
+    limit_s = _limit_s(item)
 
     def hung(_signal: int, _frame: FrameType | None) -> None:
         raise TestHung(f"{item.nodeid} ran over {limit_s:g} s")

@@ -81,15 +81,16 @@ def _counted(name: str, original: Callable[..., Any], counted: "Counter[str]") -
     return call
 
 
-def of_turn(store: str = "memory", turns: int = 5, **options: Any) -> dict[str, float]:
-    """Counts of each step of a turn of `sides.script`, the mean of some turns of one session."""
+def of_turn(store: str = "memory", turns: int = 5, after: int = 1, **options: Any) -> dict[str, float]:
+    """Counts of each step of a turn of `sides.script`, the mean of some turns of one session after its first ones."""
     counted: Counter[str] = Counter()
 
     async def main() -> None:
         async with runtime(store, **options) as rt:
             guest = await Guest.enter()
             session = await rt.create()
-            await session.run("go")
+            for _ in range(after):
+                await session.run("go")
             tasks, before = Tasks(counted), session.state()["seq"]
 
             async def watch(change: Callable[[trio.abc.Instrument], None]) -> None:

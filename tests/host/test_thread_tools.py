@@ -14,6 +14,8 @@ from callboard.actors.stage import Limits
 from callboard.actors.testing import Lab, LabSession, ScriptedModel, open_lab
 from callboard.actors.tool import tool
 
+from .fair import Since
+
 ENDED_MAX_S = 0.25
 
 
@@ -35,11 +37,11 @@ async def interrupted(session: LabSession, began: list[Any], count: int = 1) -> 
         while len(began) < count:
             await trio.sleep(0.001)
     await trio.sleep(0.02)
-    asked_s = time.perf_counter()
+    asked = Since()
     await session.interrupt()
     ended = await session.wait(1)
     assert ended is not None
-    return ended, time.perf_counter() - asked_s
+    return ended, asked.own_s()
 
 
 def texts(lab: Lab) -> list[str]:

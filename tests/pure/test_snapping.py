@@ -10,8 +10,23 @@ from hypothesis import strategies as st
 
 from callboard.actors.books import TURN
 from callboard.actors.eventlog import EventLog
+from callboard.actors.events import (
+    Call,
+    Compacted,
+    MessageQueued,
+    MessagesClaimed,
+    ModelSaid,
+    SessionOpened,
+    StepEnded,
+    StepStarted,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
 from callboard.actors.fold import Index, Projection, Trail
 from callboard.actors.memory import MemoryStore
+from callboard.actors.seen import IDS_MAX, SEEN
 from callboard.actors.snapping import LOG_KEY, Mark, dump, start
 from callboard.actors.store import Record, Snapshot
 from callboard.plugins import DEFAULT
@@ -169,3 +184,36 @@ def test_trails_in_a_state_share_nothing_with_the_old_one():
     for mine, theirs in zip(log.states, found.states, strict=True):
         assert mine == theirs
         assert not isinstance(mine, Trail) or mine is not theirs
+
+
+def test_the_snapshot_of_a_long_log_is_no_larger():
+    """However many turns a session has had, with compactions its state stays as large as it was."""
+    log, sizes_bytes = empty(), []
+    log.append(SessionOpened())
+    for number in range(1, 2_001):
+        log.append(
+            MessageQueued(f"m{number}", "Go on.", seq=log.seq),
+            TurnStarted(number),
+            *((Compacted("All is well."),) if number % 50 == 0 else ()),
+            MessagesClaimed((f"m{number}",)),
+            StepStarted(number, 1),
+            ModelSaid("I do.", (Call("grep", {}, "c"),)),
+            ToolCalled("c", "grep", {}),
+            ToolReturned("c", "completed", "completed", "found", name="grep"),
+            StepEnded(number, 1),
+            TurnEnded(number, "completed"),
+        )
+        if number % 500 == 49:  # before a compaction, when it is largest
+            sizes_bytes.append(sum(len(one.body) for one in taken(log)))
+    assert max(sizes_bytes) <= min(sizes_bytes) + 400  # numbers grow wider
+
+
+def test_ids_are_known_for_long_and_not_for_ever():
+    """The newest ids are known, at most twice IDS_MAX; one that is older is a new one."""
+    state, total = SEEN.zero, 2 * IDS_MAX + 5
+    for number in range(total):
+        state = SEEN.apply(state, MessageQueued(f"id{number}", "x", given=True, seq=number))
+    assert (total, IDS_MAX + 5) == (state.count, len(state.ids))
+    assert (total - 1, None) == state.ids.get(f"id{total - 1}")
+    assert state.ids.get("id0") is None
+    assert all(f"id{number}" in state.ids for number in range(total - IDS_MAX, total))
