@@ -167,8 +167,8 @@ class Session:
         self._stored = self._loaded = True
         self.phase = Phase.IDLE
 
-    async def load(self) -> None:
-        """(Trio) Open the log, or read and repair it; `run` does so itself unless it was done before."""
+    async def load(self, *, closed: bool = False) -> None:
+        """(Trio) Open the log, or read and repair it, as `run` does itself. No turn of a `closed` agent ever goes on."""
         self.phase, self.scene.window = Phase.STARTING, None
         self.mailbox.discard(TaskDone)  # of the life before
         if not self._stored:
@@ -178,7 +178,7 @@ class Session:
             await opening.read(self.log, self.stage.store)
             claimed = opening.claimed_at_crash(self.log)
             poison, stopping = claimed & self.suspects, self.waiters is not None and self.waiters.stopping
-            going_on = not (poison or stopping) and opening.take_up(self.log, self.stage.limits.recover)
+            going_on = not (poison or stopping or closed) and opening.take_up(self.log, self.stage.limits.recover)
             mended = not going_on and opening.mend(self.log, cold=first and kept is None, poison=poison)
             self.suspects = self.suspects if kept is not None else claimed
             if first:  # whoever waited for the turns before waits elsewhere; a mended one is news

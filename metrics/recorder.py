@@ -22,6 +22,7 @@ from callboard.actors.events import (
     StepStarted,
     ToolReturned,
     TurnEnded,
+    TurnRecovered,
     kind_of,
 )
 from callboard.actors.facts import PLUGIN_EVENTS, ChildEnded
@@ -215,7 +216,7 @@ def _tool_calls(shelf: Shelf, tool: of.Label) -> dict[type[Event], Counting]:
 
 def _turns(shelf: Shelf) -> dict[type[Event], Counting]:
     labels = (of.TURN_KIND, of.REASON)
-    turns = shelf.counter("turns_total", "Turns ended; the reason of an aborted one is its cause.", *labels)
+    turns = shelf.counter("turns_total", "Turns ended; the reason of an aborted one is its cause, or crash.", *labels)
     seconds = shelf.histogram("turn_seconds", "Time of turns.", TURN_BUCKETS_S, *labels, children_max=TURN_CHILDREN_MAX)
     first_token = shelf.histogram(
         "turn_first_token_seconds",
@@ -229,7 +230,7 @@ def _turns(shelf: Shelf) -> dict[type[Event], Counting]:
     )
 
     def turn_ended(event: TurnEnded, turn: TurnId) -> None:
-        key = event.kind, (event.reason if event.reason != "aborted" else event.cause or event.reason)
+        key = event.kind, _why(event)
         turns[key].inc()
         if event.started_ms:
             seconds[key].observe(_between_s(event.started_ms, event.ended_ms), turn)
@@ -238,7 +239,15 @@ def _turns(shelf: Shelf) -> dict[type[Event], Counting]:
         if event.abort_s is not None:
             abort[event.ending or OTHER,].observe(event.abort_s, turn)
 
-    return {TurnEnded: turn_ended}
+    recovered = shelf.counter("turns_recovered_total", "Turns that went on after a crash, each time.")[()]
+    return {TurnEnded: turn_ended, TurnRecovered: lambda _, __: recovered.inc()}
+
+
+def _why(event: TurnEnded) -> str:
+    """The reason, for an aborted turn its cause; the user, a shutdown and a crash are told apart."""
+    if event.reason == "interrupted":
+        return event.cause or of.CRASH
+    return event.cause or event.reason if event.reason == "aborted" else event.reason
 
 
 def _steps(shelf: Shelf) -> dict[type[Event], Counting]:

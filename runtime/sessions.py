@@ -198,7 +198,7 @@ class Sessions:
         await self._troupes.stop(session_id, root_of(header, session_id))  # one that is just ending
         actor = Session(self.stage, session_id, None)
         with self.registry.opening(session_id):
-            await actor.load()
+            await actor.load(closed=below is not None and await self.spawner.is_closed(session_id))
             close_unbegun(actor.log)
             await self.spawner.trees.recount(actor.log)
             if below is not None:

@@ -136,8 +136,10 @@ COUNTED: tuple[tuple[core.Event, dict[str, float]], ...] = (
             "abort_seconds_sum{ending=cancelled}": 0.0625,
         },
     ),
+    (core.TurnRecovered(1, 2, 1), {"turns_recovered_total": 1}),
     (core.TurnEnded(1, "aborted"), {"turns_total{kind=regular,reason=aborted}": 1}),
-    (core.TurnEnded(1, "interrupted", "shutdown"), {"turns_total{kind=regular,reason=interrupted}": 1}),
+    (core.TurnEnded(1, "interrupted", "shutdown"), {"turns_total{kind=regular,reason=shutdown}": 1}),
+    (core.TurnEnded(1, "interrupted"), {"turns_total{kind=regular,reason=crash}": 1}),
     (facts.ChildEnded("c", "failed", "text"), {"subagents_total{outcome=failed}": 1}),
     (facts.QuestionAnswered("q", "dismissed"), {"questions_total{ending=dismissed}": 1}),
     (facts.ApprovalDecided("a", "allow_session"), {"approvals_total{decision=allow_session}": 1}),
@@ -158,7 +160,6 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     *(core.MessageQueued("m", "hi"), core.MessageWithdrawn("m"), core.MessagesClaimed(("m",))),
     *(core.QueueParked(parked=True), core.NoteAdded("note")),
     core.TurnStarted(1),  # counted when it ends
-    core.TurnRecovered(1, 1),  # events_total says how often
     core.ToolCalled("c", "shell", {}),  # counted when it returns
     core.AbortRequested(1, "budget"),  # its turn's end says how long it took
     core.HookFailed("gate", "broke"),  # the notice HookRan counts it
@@ -339,7 +340,13 @@ def naive(events: list[core.Event]) -> dict[str, float]:
                 count[f"control_tool_calls_total{labels}"] += 1
                 count[f"control_tool_seconds_count{labels}"] += 1
             case core.TurnEnded(reason=reason, cause=cause, kind=kind):
-                label = cause if reason == "aborted" and cause else reason
+                label = (
+                    (cause or "crash")
+                    if reason == "interrupted"
+                    else cause
+                    if reason == "aborted" and cause
+                    else reason
+                )
                 count[f"turns_total{{kind={kind},reason={label}}}"] += 1
                 if event.abort_s is not None:
                     count[f"abort_seconds_count{{ending={event.ending or 'other'}}}"] += 1

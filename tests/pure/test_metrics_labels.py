@@ -29,7 +29,8 @@ HOOKS = ("gate",)
 NAMES = frozenset(
     (
         *("control_tool_calls", "control_tool_seconds", "tool_calls", "tool_seconds"),
-        *("turns", "turn_seconds", "turn_first_token_seconds", "steps", "step_overhead_seconds", "abort_seconds"),
+        *("turns", "turns_recovered", "turn_seconds", "turn_first_token_seconds", "steps", "step_overhead_seconds"),
+        "abort_seconds",
         *(
             "abandoned_tasks",
             "sessions",

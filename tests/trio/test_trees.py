@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import trio
 
+from callboard.actors.books import TURN
 from callboard.actors.codec import Codec
 from callboard.actors.envelope import Envelope
 from callboard.actors.errors import LogError, SessionClosed
-from callboard.actors.events import TurnEnded
-from callboard.actors.facts import ChildEnded
+from callboard.actors.events import TurnEnded, TurnRecovered
+from callboard.actors.facts import ChildClosed, ChildEnded
 from callboard.actors.memory import MemoryStore
 from callboard.actors.messages import Accepted, Submit
 from callboard.actors.model import Prompt, Reply
@@ -32,7 +33,7 @@ from .treechecks import orphans
 from .trees import trees
 
 SEEDS_MAX = 60
-FOUND = (20_340, 20_561, 21_016, 30_728, 32_634)  # each found something once, which has a test of its own below
+FOUND = (20_340, 20_561, 21_016, 30_728, 32_410, 32_634)  # each found something once, which has a test of its own below
 BLOCKS = 4
 
 
@@ -214,6 +215,25 @@ async def test_a_reopened_parent_hears_of_every_end_it_missed():
         await grove.sessions.open("p")
         await until(lambda: len(ends(after, "p", "p.a")) == 3)
     assert [(1, "completed"), (2, "completed"), (3, "completed")] == ends(after, "p", "p.a")
+
+
+async def test_a_turn_of_a_closed_agent_never_goes_on():
+    """Where turns go on behind a crash, that of an agent which was closed does not: it is told of once, as stopped."""
+    store, after = MemoryStore(), MemoryStore()
+    async with grown(store) as grove:
+        await grove.create("p")
+        await spawned(grove, "p", "a", "last")
+        await until(lambda: grove.sessions.registry.actor("p.a").log[TURN].in_step)
+        grove.sessions.registry.actor("p").log.append(ChildClosed("p.a"))
+        for session in ("p", "p.a"):
+            after.append(session, store.read(session, -1, 10_000), store.header(session))
+    async with grown(after, recover="continue") as grove:
+        await grove.sessions.open("p.a")
+        await trio.sleep(100)
+        assert [(1, "stopped")] == ends(after, "p", "p.a")
+    events = [Codec().decode(record.body) for record in after.read("p.a", -1, 10_000)]
+    assert [] == of_kind(events, TurnRecovered)
+    assert ["interrupted"] == [one.reason for one in of_kind(events, TurnEnded)]
 
 
 class Stalling(MemoryStore):
