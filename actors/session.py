@@ -168,7 +168,7 @@ class Session:
         self.phase = Phase.IDLE
 
     async def load(self, *, closed: bool = False) -> None:
-        """(Trio) Open the log, or read and repair it, as `run` does itself. No turn of a `closed` agent ever goes on."""
+        """(Trio) Open the log, or read and repair it, as `run` does itself. No turn of a `closed` agent goes on."""
         self.phase, self.scene.window = Phase.STARTING, None
         self.mailbox.discard(TaskDone)  # of the life before
         if not self._stored:
