@@ -4,10 +4,11 @@ One runs those whose clocks are virtual, one those that start programs, one all 
 last one is shown as it comes, and what the others say follows. With arguments it is pytest with these, and no more.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,6 +21,9 @@ STARTING: Final = ("subprocess", "from .terminal", "from .commanded", "from .cod
 
 PYTEST: Final = (sys.executable, "-m", "pytest")
 INTERRUPTED_CODE: Final = 130
+SIGNALLED_CODE: Final = 128
+UNCACHED: Final = "PYTHONDONTWRITEBYTECODE"
+"""Where it is set, each of some hundred programs that tests start compiles every module anew: a part of its time."""
 
 
 class Parts(NamedTuple):
@@ -48,21 +52,29 @@ def parts() -> Parts:
     return found
 
 
+def worst(codes: Iterable[int]) -> int:
+    """The largest exit code; a part that a signal ended has a negative one, and is a failure."""
+    return max(code if code >= 0 else SIGNALLED_CODE - code for code in codes)
+
+
 def main(arguments: Sequence[str]) -> int:
     """The exit code of pytest, the largest of three."""
+    environment = {name: value for name, value in os.environ.items() if name != UNCACHED}
     if arguments:
-        return subprocess.run((*PYTEST, *arguments), check=False).returncode
+        return worst([subprocess.run((*PYTEST, *arguments), env=environment, check=False).returncode])
     virtual, programs, real = parts()
     with ExitStack() as files:
         beside = []
         for tests in (virtual, programs):
             said = files.enter_context(tempfile.TemporaryFile())
             command = (*PYTEST, *tests)
-            one = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
+            one = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+            )
             beside.append((one, said))
         try:
-            code = subprocess.run((*PYTEST, *real), check=False).returncode
-            code = max(code, *(one.wait() for one, _ in beside))
+            code = subprocess.run((*PYTEST, *real), env=environment, check=False).returncode
+            code = worst((code, *(one.wait() for one, _ in beside)))
         except KeyboardInterrupt:
             for one, _ in beside:
                 one.terminate()
