@@ -246,7 +246,7 @@ def test_an_import_that_is_killed_shows_nothing(url, tmp_path):
     note = b'{"seq":%d,"at_ms":1,"session":"big","event":{"type":"note_added","text":"x"}}'
     lines += [note % seq for seq in range(1, 20 * PAGE_MAX)]
     (tmp_path / "big.jsonl").write_bytes(b"\n".join(lines))
-    command = [sys.executable, "-m", "callboard.runtime.doors.cli", "log", "import", "big.jsonl", "--store", url]
+    command = [sys.executable, "-m", "callboard", "log", "import", "big.jsonl", "--store", url]
     running = subprocess.Popen(command, cwd=tmp_path)
     ends_s = time.monotonic() + 20
     while running.poll() is None and time.monotonic() < ends_s:
