@@ -1,7 +1,8 @@
 """`python -m tests.together`: all tests in three processes, so that two cores always have something to do.
 
-One runs those whose clocks are virtual, one those that start programs, one all others, which wait for real time. The
-last one is shown as it comes, and what the others say follows. With arguments it is pytest with these, and no more.
+One runs those that kill programs and those whose clocks are virtual, one all others that start programs, one the rest,
+which waits for real time; that one is shown as it comes, and what the others say follows. With arguments it is pytest
+with these, and no more.
 """
 
 import os
@@ -14,8 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 TESTS = Path(__file__).resolve().parent
-VIRTUAL: Final = ("pure", "trio")
-PROGRAMS: Final = ("crash",)
+FIRST: Final = ("crash", "pure", "trio")
 STARTING: Final = ("subprocess", "from .terminal", "from .commanded", "from .coded", "from .prompted")
 """Words of a file whose tests start programs."""
 
@@ -29,7 +29,7 @@ UNCACHED: Final = "PYTHONDONTWRITEBYTECODE"
 class Parts(NamedTuple):
     """Folders and files of tests; each is in one of them."""
 
-    virtual: list[str]
+    first: list[str]
     programs: list[str]
     real: list[str]
 
@@ -39,12 +39,10 @@ def parts() -> Parts:
     found = Parts([], [], [])
     for path in sorted(TESTS.iterdir()):
         if path.match("test_*.py"):
-            found.virtual.append(str(path))
+            found.first.append(str(path))
         elif path.is_dir() and any(path.glob("test_*.py")):
-            if path.name in VIRTUAL:
-                found.virtual.append(str(path))
-            elif path.name in PROGRAMS:
-                found.programs.append(str(path))
+            if path.name in FIRST:
+                found.first.append(str(path))
             else:
                 for file in sorted(path.glob("test_*.py")):
                     starts = any(word in file.read_text(encoding="utf-8") for word in STARTING)
@@ -62,10 +60,10 @@ def main(arguments: Sequence[str]) -> int:
     environment = {name: value for name, value in os.environ.items() if name != UNCACHED}
     if arguments:
         return worst([subprocess.run((*PYTEST, *arguments), env=environment, check=False).returncode])
-    virtual, programs, real = parts()
+    first, programs, real = parts()
     with ExitStack() as files:
         beside = []
-        for tests in (virtual, programs):
+        for tests in (first, programs):
             said = files.enter_context(tempfile.TemporaryFile())
             command = (*PYTEST, *tests)
             one = subprocess.Popen(
