@@ -211,9 +211,9 @@ async def test_parent_whose_child_had_not_ended(known, tmp_path):
         s = await rt.open("p")
         await s.run("go on")
         assert () == tuple(s.state()["queue"])
+        assert 2 == sum(one.source.startswith("agent:") for one in of(MessageQueued, rt, "p"))
         if known:
             assert "re: more" == (await (await rt.open("p.a")).run("more")).last_message
-        assert 2 == sum(one.source.startswith("agent:") for one in of(MessageQueued, rt, "p"))
 
 
 def disown(path):

@@ -97,7 +97,7 @@ async def test_one_wake_up_of_the_loop_serves_a_group(tmp_path):
     for n in range(100):
         store.append(f"s{n}", records(0, 1))
     await asyncio.gather(*(synced(store) for _ in range(100)))
-    assert len(woken) == len(told) <= 3
+    assert 1 <= len(told) <= len(woken) <= 3
     store.close()
 
 
