@@ -42,6 +42,7 @@ eventlog    EventLog: the only writer; append, fold, tell, flush
 timers      one heap and one task for what is due on Trio's clock
 abort       AbortWindow: ask, cancel, 100 ms
 drop        ends what swallows cancellation; trio's private names live here alone
+inside      whose turn it is that code runs in
 stage       what the runtime lends to all its actors, and their limits
 pit         a task with a nursery where foreign code runs and what it throws stays
 host        foreign code in a task of its own

@@ -20,6 +20,7 @@ RETRY_FIRST_S = 0.5  # doubled with each attempt
 RETRY_MAX_S = 30.0
 ADVICE_MAX_S = 120.0  # a provider's minute of rate limit is waited out, its daily one is an error
 STALLED = "the model streamed nothing for {seconds:g} s (idle_timeout_s)"
+LEAVING_S = 0.05  # a session that is about to be stopped looks so often whether it still is
 BROKEN = (ConnectionError, EOFError, trio.BrokenResourceError, trio.EndOfChannel)  # the wire, not the request
 
 
@@ -64,12 +65,18 @@ class Asking(Task):
         except Exception:  # looking up is foreign code too
             return None
 
+    async def _stays(self) -> None:
+        """(Trio) Return at once, unless the session is about to be stopped: that cancels this."""
+        while self._stage.leaving(self._log.session):  # noqa: ASYNC110 - nobody is told when it is over
+            await trio.sleep(LEAVING_S)
+
     async def _ask(self, prompt: Prompt, say: Say, used: set[str], prefix: str) -> Reply | ModelError:
         """(Trio) The answer, or the error of the last attempt; on the log by then unless the prompt was too large."""
         begun_s = self._asked_s = self._stage.now_s()
         tries = 0
         while True:
             self._said = []
+            await self._stays()
             try:
                 model = self._model or self._known()
                 answer = await (self._watched(model, prompt, say) if self._idle_s else model.reply(prompt, say))

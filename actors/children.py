@@ -4,11 +4,18 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from callboard.actors.events import SessionForked, Value
+from callboard.actors.events import SessionForked, TurnStarted, Value
 from callboard.actors.facts import ChildClosed, ChildEnded, ChildReleased, ChildSpawned, ChildStatus
 from callboard.actors.fold import Index, Projection, table
 
 SILENT = "It gave no answer: ask it again, or do that part yourself."
+
+TASK_CHARS = 200
+TEXT_CHARS = 4_000
+OLD_TEXT_CHARS = 200
+RECENT_MAX = 64
+"""How much is known of each agent, whatever their number: what the list of them shows at most, and 64 of them fill that
+with 1,000 characters each. The agent's own log has all of it."""
 
 Status: TypeAlias = Literal[
     "pending", "running", "waiting", "idle", "interrupted", "completed", "failed", "stopped", "not_found"
@@ -22,7 +29,9 @@ UNSETTLED: frozenset[str] = frozenset({"pending", "running"})
 
 
 class Child(Value, frozen=True, omit_defaults=False):
-    """A subagent as its parent knows it; `text` is its last message or its error.
+    """A subagent as its parent knows it: the beginning of its `task`, and `text`, its last message or its error.
+
+    The text is whole until the next turn of the parent begins, and then only its beginning, less of older agents.
 
     `call` is the call of turn `called` that waits for its first turn; empty once nobody does. A `detached` one outlives
     an interrupt of its parent, a `closed` one was ended for good.
@@ -78,7 +87,7 @@ def _spawned(state: Children, event: ChildSpawned) -> Children:
     child = Child(
         event.child,
         event.path,
-        event.task,
+        event.task[:TASK_CHARS],
         mail=event.mail,
         call=event.call,
         called=event.turn,
@@ -112,6 +121,19 @@ def _closed(state: Children, event: ChildClosed) -> Children:
     return _changed(state, event.child, closed=True)
 
 
+def _text_chars(place: int, count: int) -> int:
+    return TEXT_CHARS if place >= count - RECENT_MAX else OLD_TEXT_CHARS
+
+
+def _shortened(state: Children, _: TurnStarted) -> Children:
+    """The calls that waited for these texts have read them, or they went by mail."""
+    count = len(state)
+    if all(len(one.text) <= _text_chars(place, count) for place, one in enumerate(state)):
+        return state
+    shorter = (replace(one, text=one.text[: _text_chars(place, count)]) for place, one in enumerate(state))
+    return _Roster.of(tuple(shorter), _roster(state).places)
+
+
 CHILDREN: Projection[Children] = table(
     "children",
     (),
@@ -120,8 +142,10 @@ CHILDREN: Projection[Children] = table(
         ChildEnded: _ended,
         ChildReleased: _released,
         ChildClosed: _closed,
+        TurnStarted: _shortened,
         SessionForked: lambda _, event: (),
     },
+    version=2,
     state=Children,
 )
 

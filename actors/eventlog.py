@@ -17,7 +17,7 @@ from callboard.actors.errors import Fenced, LogError, UsageError
 from callboard.actors.events import Event, TurnEnded
 from callboard.actors.fold import Folds, Projection
 from callboard.actors.invariants import PROMISES, broken_by
-from callboard.actors.snapping import Mark, dump, start
+from callboard.actors.snapping import Mark, Start, dump, start
 from callboard.actors.store import Done, Due, Header, Record, Snapshot, Store
 
 S = TypeVar("S")
@@ -97,9 +97,12 @@ class EventLog:
         state: S = self.states[self._folds.place[projection]]
         return state
 
-    def resume(self, kept: Sequence[Snapshot]) -> None:
-        """Stand where these snapshots were taken, if they can be used; the records behind are to be loaded."""
-        found = start(self._folds, kept)
+    def start_of(self, kept: Sequence[Snapshot]) -> Start | None:
+        """(any thread) Where these snapshots were taken, if they can be used; reading large ones takes a while."""
+        return start(self._folds, kept)
+
+    def resume(self, found: Start | None) -> None:
+        """Stand there; the records behind are to be loaded."""
         if found is not None:
             self.states[:] = found.states
             self.seq, self.at_ms, self.last_end = found.seq + 1, found.mark.at_ms, found.mark.last_end

@@ -15,6 +15,7 @@ import trio
 from callboard.actors.abort import AbortWindow
 from callboard.actors.drop import DROPS_AT_S, drop, is_blocked, park
 from callboard.actors.errors import ToolError
+from callboard.actors.inside import INSIDE
 from callboard.actors.pit import Pit, clean_pit, leaves, only_cancels
 from callboard.actors.stage import Stage
 from callboard.actors.tool import RunsOn
@@ -272,6 +273,7 @@ class Beside:
         self, stage: Stage, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], over: Callable[[], None]
     ) -> None:
         """(Trio) Run `fn`, then say `over()`."""
+        INSIDE.set(None)  # no turn waits for it
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:

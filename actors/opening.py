@@ -43,7 +43,7 @@ async def read(log: EventLog, store: Store) -> None:
     async def ask(what: Callable[..., T], *args: Any) -> T:
         return await trio.to_thread.run_sync(what, *args, abandon_on_cancel=True) if store.blocking else what(*args)
 
-    loaded.resume(await ask(store.snapshots, log.session))
+    loaded.resume(await ask(lambda: loaded.start_of(store.snapshots(log.session))))
     while True:
         records = await ask(store.read, log.session, loaded.seq - 1, PAGE_MAX)
         loaded.load(records)

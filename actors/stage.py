@@ -223,6 +223,7 @@ class Stage:
     trees: Trees | None = None  # None: every turn begins, and no tree has budgets
     shell: ShellRunner | None = None  # None: this runtime runs no command of the user's own
     above: Callable[[str], Sequence[EventLog]] = lambda session: ()  # the logs of those above it, its parent's first
+    leaving: Callable[[str], bool] = lambda session: False  # whether it is about to be stopped, and asks no model
     answers: Callable[[], bool] = lambda: False  # whether somebody answers who reads no log
     hand_over: Callable[[str, str, str], None] = lambda session, plan, text: None
     folder: str = "."

@@ -30,6 +30,7 @@ from callboard.actors.events import (
 )
 from callboard.actors.hooks import hook_turn
 from callboard.actors.host import Host
+from callboard.actors.inside import INSIDE
 from callboard.actors.pit import leaves
 from callboard.actors.receipts import clean_text, ending_of, marker_text
 from callboard.actors.results import describe
@@ -124,6 +125,7 @@ class Task:
     async def _hosted(self) -> None:
         """The work, and why the store refused it."""
         window = self._window
+        INSIDE.set((self._log.session, self._turn))
         with window.scope:
             try:
                 await self._bounded()

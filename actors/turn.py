@@ -59,6 +59,7 @@ class Regular(Shrinking):
                 return
         while step < limits.steps_max:
             step += 1
+            await self._stays()  # before it claims: what it does not ask about stays in the queue
             if bounded and not await self._may_ask(step):
                 return
             if not await self._enter(step) or not await self._step(step):

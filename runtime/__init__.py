@@ -16,6 +16,7 @@ settings     what the tables of a configuration may hold
 config       RuntimeConfig from TOML, all mistakes at once
 lookup       what a store knows of sessions without loading them
 reading      a reader of one session: log first, then live
+knots        who would wait for itself
 registry     which sessions there are, live or passivated; a message to one that left brings it back
 fork         a new session that begins as another does
 calendar     wakes sessions of the store that come due while nobody has them open

@@ -1,7 +1,7 @@
 """Company: how the agents of a tree stand, seen by one of them, and what it may have done to those below it."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain, islice
 
 import attrs
 from msgspec.structs import replace
@@ -135,20 +135,38 @@ class Company:
 
     def interrupt(self, id: str, *, turn: int | None = None) -> None:
         """Interrupt an agent below this session; one that is not in memory rests, and so do all below it."""
-        self._check_below(id)
+        above = self._viewer.id
+        for below in self._levels(id):
+            log = log_in_memory(self._registry, above)
+            if log is None:
+                return
+            self._check_known(id, child_of(log[CHILDREN], below))
+            above = below
         agent = self._registry.get(id)
         if agent is not None:
             self._interrupt(self._viewer, agent, turn)
 
     async def close(self, id: str) -> None:
         """End an agent for good."""
-        self._check_below(id)
+        above = self._viewer.id
+        for below in self._levels(id):
+            self._check_known(id, child_of(_children(await self._log(above)), below))
+            above = below
         await self._close(id)
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _check_below(self, id: str) -> None:
-        if not id.startswith(f"{self._viewer.id}."):  # an agent's id begins as its parent's
+    def _levels(self, id: object) -> Iterator[str]:
+        """The ids on the way down to this one, without the viewer's: an agent's id is its parent's and its name."""
+        own = f"{self._viewer.id}."
+        if not isinstance(id, str) or not id.startswith(own):
+            self._check_known(id, None)
+        else:
+            yield from islice(accumulate(id.removeprefix(own).split("."), "{}.{}".format, initial=own[:-1]), 1, None)
+
+    def _check_known(self, id: object, known: Child | None) -> None:
+        """Each on the way has to be on the log above it: a session that a program made may have any id."""
+        if known is None:
             raise ToolError(f"{id!r:.200} is no agent below session {self._viewer.id!r}: view.agents finds those.")
 
     def _root_id(self) -> str:

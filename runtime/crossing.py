@@ -5,8 +5,10 @@ kill the run, and a `trio.Cancelled` means nothing to asyncio.
 """
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from contextvars import ContextVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import trio
@@ -14,6 +16,8 @@ import trio
 from callboard.actors.errors import SessionClosed
 
 T = TypeVar("T")
+
+ASKED: Final[ContextVar["weakref.ref[asyncio.Task[Any]] | None"]] = ContextVar("ASKED", default=None)
 
 
 @attrs.frozen
@@ -131,7 +135,20 @@ class Wait:
 
 async def awaited(coro_fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
     """A coroutine that calls, so that an error in the call itself is the task's error."""
+    task = asyncio.current_task()
+    ASKED.set(None if task is None else weakref.ref(task))
     return await coro_fn(*args)
+
+
+def is_waited_for() -> bool:
+    """Whether Trio waits for the code that runs now: it is Trio's, or the asyncio task that was asked itself.
+
+    Of what such a task starts beside itself, which carries its context too, nobody knows.
+    """
+    if trio.lowlevel.in_trio_task():
+        return True
+    asked = ASKED.get()
+    return asked is not None and asked() is asyncio.current_task()
 
 
 def answer(task: asyncio.Task[T]) -> T:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import trio
 
 from callboard.actors.errors import Dropped, UsageError
+from callboard.actors.inside import INSIDE
 from callboard.runtime.clock import SimClock
 from callboard.runtime.crossing import (
     CANCELLED,
@@ -246,6 +247,7 @@ class Guest:
         with its own tasks, and the outcome is a RuntimeError, because the host must not meet the same one twice.
         """
         outcome = CANCELLED
+        INSIDE.set(None)  # whoever spawned it does not wait for it
         try:
             with spawned.scope:
                 outcome = Outcome(await fn())

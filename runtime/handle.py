@@ -226,7 +226,7 @@ class SessionHandle:
         return found
 
     async def wait_idle(self) -> None:
-        """Return when nothing runs and nothing is about to."""
+        """Return when nothing runs and nothing is about to; a `UsageError` inside a turn that would wait for itself."""
         if self._home.registry.is_passivated(self.id):
             return
         await self._ask(lambda reply: Await(reply=reply))
@@ -234,7 +234,7 @@ class SessionHandle:
     async def interrupt(self, turn: int | None = None, *, id: str | None = None) -> Interrupting | Idle | Refused:
         """Abort the running turn; with `turn` only that one. Harmless when idle, and when repeated.
 
-        Commands of your own that run beside it are ended too, also those that outlived their turn.
+        So do agents below it, also where it rests itself (`Idle.agents`), and commands of your own, in a turn or not.
         The same `id` again, as from a client that tries twice, gets the same answer and aborts nothing more.
         """
         check_id(id)

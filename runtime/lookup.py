@@ -50,7 +50,7 @@ class Lookup:
         if await self.header(session_id) is None:
             return None
         log = EventLog(session_id, self._store, self._codec, stage.folds, stage.now_ms, stage.on_event)
-        log.resume(await self._ask(self._store.snapshots, session_id))
+        log.resume(await self._ask(lambda: log.start_of(self._store.snapshots(session_id))))
         while records := await self.records(session_id, log.seq - 1, LOG_PAGE_MAX):
             log.load(records)
         return log

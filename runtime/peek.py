@@ -50,9 +50,10 @@ class Peek:
             folder = own_folder(runtime_folder())
             for stale in (*sockets(folder), *_unnamed(folder)):
                 is_stale(stale)
-            self._path = _free_path(folder)
+            path = _free_path(folder)
             with contextlib.ExitStack() as undo:
-                listening = undo.enter_context(_listening(self._path))
+                listening = undo.enter_context(listening_at(path))
+                self._path = path  # only now: until here the name may be somebody else's
                 self._server = await asyncio.start_unix_server(
                     self._asked, sock=listening, limit=QUESTION_MAX_BYTES, start_serving=False
                 )
@@ -149,8 +150,12 @@ def sockets(folder: Path) -> list[Path]:
 
 def _unnamed(folder: Path) -> list[Path]:
     """What programs left that were killed while they made their sockets."""
-    before_s = WallClock().now_ms() / 1000 - UNNAMED_S
-    return [path for path in folder.glob(".*.sock") if path.lstat().st_mtime < before_s]
+    before_s, found = WallClock().now_ms() / 1000 - UNNAMED_S, []
+    for path in folder.glob(".*.sock"):
+        with contextlib.suppress(FileNotFoundError):  # it has its name now
+            if path.lstat().st_mtime < before_s:
+                found.append(path)
+    return found
 
 
 def pid_of(path: Path) -> int | None:
@@ -189,7 +194,7 @@ def _free_path(folder: Path) -> Path:
     return path
 
 
-def _listening(path: Path) -> socket.socket:
+def listening_at(path: Path) -> socket.socket:
     """A socket that listens before it has its name: so one without a listener is stale, whenever it is seen."""
     first = path.with_name(f".{path.name}")
     with contextlib.suppress(FileNotFoundError):
@@ -203,6 +208,8 @@ def _listening(path: Path) -> socket.socket:
         first.rename(path)
     except OSError:
         listening.close()
+        with contextlib.suppress(OSError):
+            first.unlink()
         raise
     return listening
 

@@ -15,6 +15,7 @@ from callboard.actors.passivation import Kept, is_free, keep
 from callboard.actors.phase import Phase
 from callboard.actors.session import Session
 from callboard.actors.stage import Stage
+from callboard.runtime.knots import check_wait
 from callboard.runtime.reading import Audience, Reading, Source
 from callboard.runtime.waiting import Pending
 
@@ -100,9 +101,10 @@ class Registry:
     def tell(self, session_id: str, letter: Letter) -> None:
         """Put a message into the session's mailbox, in memory or not; `SessionClosed` when there is none.
 
-        A `UsageError` in a thread that is not the loops'.
+        A `UsageError` in a thread that is not the loops', and inside a turn that would wait for itself.
         """
         self.check_thread()
+        check_wait(self.live.get, session_id, letter)
         actor = self.awake(session_id)
         if actor is None and self.open and session_id in self.cold:
             raise SessionClosed(f"session {session_id!r} cannot come back: no session starts any more.")
@@ -168,7 +170,7 @@ class Registry:
     def _read(self, session_id: str) -> EventLog:
         stage = self._stage
         log = EventLog(session_id, stage.store, stage.codec, stage.folds, stage.now_ms, stage.on_event)
-        log.resume(stage.store.snapshots(session_id))
+        log.resume(log.start_of(stage.store.snapshots(session_id)))
         while records := stage.store.read(session_id, log.seq - 1, PAGE_MAX):
             log.load(records)
         return log

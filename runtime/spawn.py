@@ -91,7 +91,8 @@ class Spawner:
         self.trees = stage.trees = Trees(stage, limits, registry)  # where each turn asks
         self._quiet: set[str] = set()  # children whose ends wake nobody
         self._owed: dict[tuple[str, str], deque[ChildDone]] = {}  # ends on their way, by parent and child
-        self.closing: set[str] = set()  # sessions that are being stopped: they start nobody
+        self.closing: set[str] = set()  # sessions that are being stopped: they start nobody, and ask no model
+        stage.leaving = lambda session: not registry.open or session in self.closing
 
     # -- starting ----------------------------------------------------------------------------------------------------
 

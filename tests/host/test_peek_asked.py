@@ -1,15 +1,18 @@
 """Who asks programs for their trees: several of them at once, in the folder that all agree on."""
 
 import socket
+import threading
 import time
+from collections.abc import Generator
 from contextlib import ExitStack
 
 import pytest
 
 from callboard.runtime.doors.cli import main
-from callboard.runtime.peek import ANSWER_S_MAX, own_folder, runtime_folder
+from callboard.runtime.peek import ANSWER_S_MAX, Peek, listening_at, own_folder, runtime_folder
 
 PIDS = (11, 12, 13)
+ROUNDS = 100
 
 
 @pytest.fixture
@@ -40,3 +43,38 @@ def test_a_relative_folder_is_ignored(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert first.is_absolute()
     assert first == runtime_folder()
+
+
+async def test_what_has_no_name_yet_may_get_one(folder, caplog):
+    """A program that opens its socket while another one just names its own opens it all the same."""
+    over = threading.Event()
+
+    def name_for_ever():
+        while not over.is_set():
+            (folder / ".9.sock").touch()
+            (folder / ".9.sock").rename(folder / "9.txt")
+
+    naming = threading.Thread(target=name_for_ever)
+    naming.start()
+    try:
+        for _ in range(ROUNDS):
+            peek = Peek(nothing)
+            await peek.open()
+            await peek.close()
+    finally:
+        over.set()
+        naming.join()
+    assert [] == caplog.messages
+
+
+def nothing() -> Generator[None, None, None]:
+    """A picture of nothing."""
+    yield
+
+
+def test_a_socket_that_gets_no_name_leaves_nothing(folder):
+    """Where the name is taken after all, what the socket was bound to goes away with it."""
+    (folder / "7.sock").mkdir()
+    with pytest.raises(OSError, match=r"7\.sock"):
+        listening_at(folder / "7.sock")
+    assert ["7.sock"] == [path.name for path in folder.iterdir()]

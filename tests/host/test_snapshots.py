@@ -78,6 +78,8 @@ async def test_a_session_is_opened_from_its_snapshot(tmp_path):
         "UPDATE snapshots SET version = 'one' WHERE key = 'log'",
         "UPDATE snapshots SET seq = seq - 1 WHERE key = 'queue'",
         "UPDATE snapshots SET seq = 99999",
+        "UPDATE snapshots SET seq = seq - 9",
+        "UPDATE snapshots SET body = CAST(replace(CAST(body AS TEXT), 're: ', 'no: ') AS BLOB) WHERE key = 'history'",
     ],
 )
 async def test_no_snapshot_is_needed(tmp_path, statement):

@@ -3,8 +3,17 @@
 import pytest
 
 from callboard.actors.books import BUILT_IN
-from callboard.actors.children import CHILDREN, Child, status_of
-from callboard.actors.events import SessionForked
+from callboard.actors.children import (
+    CHILDREN,
+    OLD_TEXT_CHARS,
+    RECENT_MAX,
+    TASK_CHARS,
+    TEXT_CHARS,
+    Child,
+    child_of,
+    status_of,
+)
+from callboard.actors.events import SessionForked, TurnStarted
 from callboard.actors.facts import ChildClosed, ChildEnded, ChildReleased, ChildSpawned
 from callboard.actors.fold import Folds
 
@@ -61,6 +70,20 @@ def test_nothing_new_is_no_change():
     """An end that was told before leaves the fold as it is."""
     state = children(SPAWNED, ChildEnded("k", "completed", "hole", 1))
     assert CHILDREN.apply(state, ChildEnded("k", "failed", "late", 1)) is state
+
+
+def test_little_is_kept_of_many():
+    """Of each agent the beginning of its task, and from the next turn on of its text; less of those that are older."""
+    total, long = RECENT_MAX + 3, "x" * 100_000
+    spawned = [ChildSpawned(f"k{at}", f"/root/k{at}", long, mail=False) for at in range(total)]
+    state = children(*spawned, *(ChildEnded(f"k{at}", "completed", long, 1) for at in range(total)))
+    assert [(TASK_CHARS, 100_000)] * total == [(len(one.task), len(one.text)) for one in state]
+    later = CHILDREN.apply(state, TurnStarted(2))
+    assert [OLD_TEXT_CHARS] * 3 + [TEXT_CHARS] * RECENT_MAX == [len(one.text) for one in later]
+    assert later is CHILDREN.apply(later, TurnStarted(3))
+    assert [child_of(later, f"k{at}") for at in range(total)] == list(later)
+    again = CHILDREN.apply(later, ChildEnded("k0", "completed", "hole", 2))
+    assert (again[0].text, len(again)) == ("hole", total)
 
 
 REST = {"live": True, "turn": 1, "works": False, "asks": False, "queued": False, "below": False}

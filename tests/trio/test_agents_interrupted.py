@@ -162,7 +162,9 @@ async def test_agents_of_others_are_not_theirs():
     """A plugin that names a session which is not below its own is told so, and nobody is ended."""
     async with working() as (play, grove):
         agents = grove.sessions.spawner.seen_by("p.a")
-        for other in ("p", "p.a", "p.b", "p.b.x", "nobody"):
+        await grove.create("p.a.made")  # by a program, which chose its id
+        strangers: list[Any] = ["p", "p.a", "p.b", "p.b.x", "nobody", "p.a.", "p.a.nobody", "p.a.x.y", "p.a.made"]
+        for other in (*strangers, "p.a." + "x." * 100_000, 5, None, ["p.a.x"]):
             with pytest.raises(ToolError, match=r"is no agent below session 'p\.a'"):
                 agents.interrupt(other)
             with pytest.raises(ToolError, match=r"is no agent below session 'p\.a'"):
