@@ -17,6 +17,7 @@ from callboard.plugins.goals import ROUNDS_MAX, ROUNDS_USUAL_MAX
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 IDLE_EVICT_S_MIN = 0.01
+OURS = frozenset({"model", "stream", "messages", "input", "system", "instructions", "tools"})
 ROLE_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 
@@ -44,6 +45,11 @@ def _seconds_or_never(instance: object, attribute: "attrs.Attribute[Any]", value
 def _says_something(instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
     if value is not None and not value.strip():
         raise ValueError(f"{attribute.name} must say something, or be left out, got {value!r:.80}")
+
+
+def _not_ours(instance: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, Any]) -> None:
+    for name in sorted(OURS & value.keys()):
+        raise ValueError(f"{attribute.name} takes what requests do not have already, and they have {name}")
 
 
 def _port(instance: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
@@ -84,7 +90,7 @@ class ModelConfig:
     `context_window` (tokens) and `idle_timeout_s` take the place of what the model says of itself. History is compacted
     at 90 % of the window, or at `compact_tokens_max` when that is less. A request is made at most `retries_max` times
     more. `base_url`, `api` and `api_key_env` (the variable that holds the key) are for models of the provider that
-    `name` names; `output_tokens_max` bounds one answer.
+    `name` names; `output_tokens_max` bounds one answer; `extra_body` goes into each of their requests as it is.
     """
 
     name: str | None = None
@@ -92,6 +98,7 @@ class ModelConfig:
     api: Literal["responses", "chat"] | None = None
     api_key_env: str | None = attrs.field(default=None, validator=_says_something)
     output_tokens_max: int | None = attrs.field(default=None, validator=_at_least(1))
+    extra_body: Mapping[str, Any] = attrs.field(factory=dict, validator=_not_ours)
     context_window: int | None = attrs.field(default=None, validator=_at_least(1))
     compact_tokens_max: int | None = attrs.field(default=None, validator=_at_least(1))
     idle_timeout_s: float | None = attrs.field(default=None, validator=_at_least(0.001))

@@ -135,7 +135,7 @@ class ModelNames:
         config, kind = self._config, model.partition(":")[0]
         if (self._name or config.name or "").partition(":")[0] == kind:
             return config
-        return attrs.evolve(config, base_url=None, api=None, api_key_env=None)
+        return attrs.evolve(config, base_url=None, api=None, api_key_env=None, extra_body={})
 
     async def warm(self) -> None:
         """(Trio) Import and build what the first request would need, for all that are made so far."""

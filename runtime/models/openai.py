@@ -71,7 +71,7 @@ class OpenAIModel:
         host = urlsplit(self.url).netloc
         self._asked = Asked(model=name, host=host, variable=variable, secrets=(self._key,))
         self._api: Literal["responses", "chat"] = config.api or "responses"
-        self._output_tokens_max = config.output_tokens_max
+        self._output_tokens_max, self._extra_body = config.output_tokens_max, config.extra_body
         self._read_s = max(SILENT_S, config.idle_timeout_s or 0.0) + 5.0  # the session's own limit is met first
         self._dialect = first_dialect(self._api, plain=host != urlsplit(URL).netloc)
         self._catalogues = Catalogues()
@@ -131,7 +131,7 @@ class OpenAIModel:
         """The options that are sent, and the body; also called in a thread."""
         make = responses_request if self._api == "responses" else chat_request
         request = make(prompt, self.name, tools, dialect, self._output_tokens_max)
-        return request.sent, encoded(request.body)
+        return request.sent, encoded({**request.body, **self._extra_body})
 
     async def _answer(self, body: bytes, tools: Catalogue, say: Say) -> Reply:
         made: ResponsesReply | ChatReply

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from .fair import QUEUED, Since
+from .fair import QUEUED, Late, Since, in_time, timely
 
 BUSY = "while True: pass"
 
@@ -46,3 +46,29 @@ def test_waiting_for_a_core_is_not():
             other.wait()
     finally:
         os.sched_setaffinity(0, cores)
+
+
+def test_a_timely_test_is_late_twice_at_most_and_wrong_never():
+    """What is late in each of three goes fails; what is wrong fails in the first, also beside something late."""
+    goes = list[float]()
+
+    @timely
+    def slow(*took_s: float) -> None:
+        goes.append(took_s[len(goes)])
+        in_time(goes[-1], 1)
+
+    slow(2, 2, 1)
+    assert goes == [2, 2, 1]
+    goes.clear()
+    with pytest.raises(AssertionError, match="it took 3"):
+        slow(2, 2, 3)
+
+    @timely
+    def wrong() -> None:
+        goes.append(0)
+        raise ExceptionGroup("both", [Late("late"), ValueError("wrong")])
+
+    goes.clear()
+    with pytest.raises(ExceptionGroup) as caught:
+        wrong()
+    assert (len(goes), [str(one) for one in caught.value.exceptions]) == (1, ["wrong"])

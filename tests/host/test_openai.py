@@ -36,6 +36,15 @@ def test_a_loopback_server_needs_no_key():
     assert "Bearer none" == server.heard[0].headers["authorization"]
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_more_in_the_body_of_each_request(api):
+    """`extra_body` goes out as it is, also in place of what a request has by itself."""
+    more = {"temperature": 0, "store": True, "tool_choice": {"type": "function", "name": "add"}}
+    with sse_server([answer(*HELLO[api])]) as server:
+        ask(server, api, extra_body=more)
+    assert more == {name: server.heard[0].json[name] for name in more}
+
+
 WHOLE = {
     "responses": (
         sse(
@@ -139,11 +148,20 @@ def test_cancelled_before_the_answer_begins():
     """A request whose answer has not begun closes its connection too."""
 
     async def use(model: OpenAIModel) -> bool:
-        await model.warm()
-        with trio.move_on_after(0.05) as scope:
-            await model.reply(prompt(User("hi")), Said())
+        scope = trio.CancelScope()
+
+        async def asking() -> None:
+            with scope:
+                await model.reply(prompt(User("hi")), Said())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(asking)
+            with trio.fail_after(10):
+                while not server.heard:
+                    await trio.sleep(0.001)
+            scope.cancel()
         with trio.fail_after(2):
-            while not (server.heard and server.heard[-1].closed.is_set()):
+            while not server.heard[-1].closed.is_set():
                 await trio.sleep(0.001)
         return scope.cancelled_caught
 

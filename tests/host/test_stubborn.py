@@ -17,7 +17,7 @@ from callboard.actors.testing import Lab, LabSession, ScriptedModel, open_lab
 from callboard.actors.tool import Tool, tool
 
 from . import stubborn
-from .fair import Since
+from .fair import Since, in_time, timely
 
 WINDOW_MIN_S = 0.09
 ENDED_MAX_S = 0.25  # the window, 50 ms for the loop, and what a busy machine may add
@@ -132,14 +132,15 @@ def hosted(body: stubborn.Body, gates: stubborn.Gates, late: list[str], began: l
 
 
 @pytest.mark.parametrize("body", stubborn.SHAPES, ids=lambda body: body.__name__)
+@timely
 def test_turn_ends_in_its_window_whatever_the_tool_does(body):
     """Turn ended in time, call abandoned, next prompt served, nothing written late, no task left."""
     story = play(partial(hosted, body))
     assert story.ended.reason == "aborted"
     assert [r.receipt for r in story.ended.receipts] == ["abandoned"]
     assert story.window_s >= WINDOW_MIN_S
-    assert story.ended_s <= ENDED_MAX_S
-    assert story.next_s <= ENDED_MAX_S
+    in_time(story.ended_s, ENDED_MAX_S)
+    in_time(story.next_s, ENDED_MAX_S)
     assert story.gone_s < GONE_MAX_S
     assert story.parked == (["stubborn"] if body.__name__ in stubborn.PARKED else [])
     assert story.late == ([] if body.__name__ in stubborn.DEAF else ["CallOver"])
@@ -164,12 +165,13 @@ def looping(gates: stubborn.Gates, late: list[str], began: list[bool]) -> Tool:
     return shape
 
 
+@timely
 def test_thread_that_computes_is_left_behind_and_counted_until_it_ends():
     """A thread cannot be stopped, so its turn ends without it, and what it does later reaches nothing."""
     story = play(looping)
     assert [r.receipt for r in story.ended.receipts] == ["abandoned"]
-    assert story.ended_s <= ENDED_MAX_S
-    assert story.next_s <= ENDED_MAX_S
+    in_time(story.ended_s, ENDED_MAX_S)
+    in_time(story.next_s, ENDED_MAX_S)
     assert (story.late, story.parked, story.tasks_left) == (["CallOver"], [], 0)
     assert story.gone_s < GONE_MAX_S
 
@@ -187,12 +189,13 @@ def deaf_graceful(gates: stubborn.Gates, late: list[str], began: list[bool]) -> 
     return shape
 
 
+@timely
 def test_graceful_tool_that_does_not_return_is_abandoned_at_the_end_of_the_window():
     """Being graceful buys the window and nothing more."""
     story = play(deaf_graceful)
     assert (story.ended.ending, [r.receipt for r in story.ended.receipts]) == ("abandoned", ["abandoned"])
     assert story.window_s >= WINDOW_MIN_S
-    assert story.ended_s <= ENDED_MAX_S
+    in_time(story.ended_s, ENDED_MAX_S)
     assert (story.parked, story.tasks_left) == ([], 0)
 
 
@@ -249,6 +252,7 @@ def hook_of(foreign: Foreign) -> dict[str, Any]:
 
 @pytest.mark.parametrize("body", [stubborn.hard_loop, stubborn.spinner, stubborn.swallow_all, stubborn.finally_sleep])
 @pytest.mark.parametrize("lab_of", [model_of, plugin_of, hook_of])
+@timely
 def test_turn_ends_in_its_window_whatever_a_model_a_plugin_or_a_hook_does(body, lab_of):
     """Foreign code of any kind is left behind at the end of the window, and never touches the log again."""
 
@@ -261,14 +265,15 @@ def test_turn_ends_in_its_window_whatever_a_model_a_plugin_or_a_hook_does(body, 
             ended, window_s, ended_s, next_s = await interrupt_when(session, foreign.began, turn)
             assert (ended.reason, ended.cause) == ("aborted", "interrupted")
             assert window_s >= WINDOW_MIN_S
-            assert ended_s <= ENDED_MAX_S
-            assert next_s <= ENDED_MAX_S
+            in_time(ended_s, ENDED_MAX_S)
+            in_time(next_s, ENDED_MAX_S)
             assert await until_gone(lab) < GONE_MAX_S
         assert trio.lowlevel.current_statistics().tasks_living == tasks_before
 
     trio.run(main)
 
 
+@timely
 def test_timeout_of_a_tool_that_ignores_it_is_a_failure_and_the_turn_goes_on():
     """`timeout_s` and one window later the call has failed, whatever its body does."""
     gates = stubborn.Gates.__new__(stubborn.Gates)
@@ -288,10 +293,12 @@ def test_timeout_of_a_tool_that_ignores_it_is_a_failure_and_the_turn_goes_on():
 
     ended, texts = trio.run(main)
     assert (ended.reason, ended.last_message, [r.receipt for r in ended.receipts]) == ("completed", "then", ["failed"])
-    assert 0.1 <= ended.receipts[0].seconds <= 0.2 + ENDED_MAX_S
+    assert ended.receipts[0].seconds >= 0.1
+    in_time(ended.receipts[0].seconds, 0.2 + ENDED_MAX_S)
     assert texts == ["stubborn timed out after 0.1s. It did not stop and was left behind."]
 
 
+@timely
 def test_without_dropping_a_stubborn_tool_is_abandoned_all_the_same():
     """When trio is not as expected nothing is dropped, but the turn still ends in its window."""
 
@@ -302,13 +309,15 @@ def test_without_dropping_a_stubborn_tool_is_abandoned_all_the_same():
             lab.stage.can_drop = False
             session = await lab.session()
             ended, _, ended_s, _ = await interrupt_when(session, began)
-            assert ([r.receipt for r in ended.receipts], ended_s <= ENDED_MAX_S) == (["abandoned"], True)
+            assert [r.receipt for r in ended.receipts] == ["abandoned"]
+            in_time(ended_s, ENDED_MAX_S)
             assert await until_gone(lab) < GONE_MAX_S
             assert late == ["CallOver"]
 
     trio.run(main)
 
 
+@timely
 def test_many_stubborn_sessions_are_interrupted_at_once():
     """A hundred stubborn turns side by side end about when one does, and leave nothing."""
     gates = stubborn.Gates.__new__(stubborn.Gates)
@@ -333,4 +342,4 @@ def test_many_stubborn_sessions_are_interrupted_at_once():
             assert await until_gone(lab) < GONE_MAX_S
             return seconds
 
-    assert trio.run(main) <= 0.5
+    in_time(trio.run(main), 0.5)

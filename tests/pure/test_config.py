@@ -156,7 +156,9 @@ def shown(path: tuple[str, ...]) -> str:
     return "$" + "".join(f"['{name}']" if name == "t" else f".{name}" for name in path)
 
 
-@pytest.mark.parametrize("path", [path for path in leaves(RuntimeConfig) if path[-1] != "rules"], ids=".".join)
+@pytest.mark.parametrize(
+    "path", [path for path in leaves(RuntimeConfig) if path[-1] not in ("rules", "extra_body")], ids=".".join
+)
 @pytest.mark.parametrize("wrong", [{}, [1], {"a": 1}, b"bytes", object], ids=repr)
 def test_wrong_kind_at_every_setting(path, wrong):
     """Each setting refuses what is of no kind it could be, and says where."""
@@ -176,6 +178,13 @@ def test_rules_are_one_word_for_each_tool(rules, mistake):
     assert (mistake,) == mistakes_of({"plugins": {"ask": {"rules": rules}}})
     taken = config_of({"plugins": {"ask": {"rules": {"shell": "ask", "*": "deny"}}}}).plugins.ask.rules
     assert {"shell": "ask", "*": "deny"} == dict(taken)
+
+
+def test_more_for_requests_is_no_part_of_what_they_have():
+    """`extra_body` takes a table of anything, without what the runtime itself puts there."""
+    assert {"top_k": 40, "a": [1]} == config_of({"model": {"extra_body": {"top_k": 40, "a": [1]}}}).model.extra_body
+    (mistake,) = mistakes_of({"model": {"extra_body": {"stream": False, "top_k": 40}}})
+    assert "extra_body takes what requests do not have already, and they have stream @ $.model.extra_body" == mistake
 
 
 @pytest.mark.parametrize("path", leaves(RuntimeConfig), ids=".".join)
