@@ -33,7 +33,8 @@ class Asking(Task):
         self._path = "/root" if opened is None else opened.path
         self._system = (opened.system if opened is not None else None) or ""
         self._model_name = opened.model if opened is not None else None
-        self._untold = untold(opened, self._stage.tools)
+        self._offer = self._stage.offer  # all through: another list in the middle would cost the prompt's cache
+        self._untold = untold(opened, self._offer.tools)
         self._price = self._stage.price_of(self._model_name)
         self._model: Model | None = None
         self._idle_s = limits.idle_timeout_s
@@ -45,7 +46,7 @@ class Asking(Task):
 
     def _specs(self) -> tuple[ToolSpec, ...]:
         """The tools as the model sees them in this session."""
-        specs, untold = self._stage.specs_for(self._log[FOUND]), self._untold
+        specs, untold = self._offer.specs_for(self._log[FOUND]), self._untold
         return tuple(spec for spec in specs if spec.name not in untold) if untold else specs
 
     def _known(self) -> Model:

@@ -7,7 +7,7 @@ import trio
 
 from callboard.actors.asked import ANSWERS, APPROVALS, QUESTIONS
 from callboard.actors.books import TURN
-from callboard.actors.errors import LogError
+from callboard.actors.errors import Dropped, LogError
 from callboard.actors.eventlog import LOGGER, EventLog
 from callboard.actors.events import Cause, Event
 from callboard.actors.facts import ApprovalAsked, ApprovalDecided, QuestionAnswered, QuestionAsked
@@ -28,7 +28,7 @@ async def until(log: EventLog, met: Callable[[], bool], others: Callable[[], Ite
     if met():
         await trio.lowlevel.checkpoint()
         return
-    appended, failures, watched = trio.Event(), [], {id(log): log}
+    appended, failures, watched = trio.Event(), list[BaseException](), {id(log): log}
 
     def look() -> None:
         try:
@@ -36,7 +36,7 @@ async def until(log: EventLog, met: Callable[[], bool], others: Callable[[], Ite
                 appended.set()
             else:
                 follow()
-        except Exception as error:  # it is the waiter's, not the appender's
+        except (Exception, Dropped) as error:  # it is the waiter's, not the appender's
             failures.append(error)
             appended.set()
 

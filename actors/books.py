@@ -19,6 +19,7 @@ from callboard.actors.events import (
     MessageQueued,
     MessagesClaimed,
     MessageWithdrawn,
+    ModelChosen,
     ModelSaid,
     NoteAdded,
     QueueParked,
@@ -43,12 +44,17 @@ from callboard.actors.line import Line
 from callboard.actors.mode import MODE
 from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
 from callboard.actors.seen import SEEN, SHELLS
+from callboard.actors.values import NOTHING_USED
 
 Queue: TypeAlias = tuple[Message, ...]
 
 
+def _model_chosen(opened: SessionOpened | None, event: ModelChosen) -> SessionOpened | None:
+    return None if opened is None else replace(opened, model=event.model)
+
+
 OPENED: Projection[SessionOpened | None] = table(
-    "opened", None, {SessionOpened: lambda _, event: event}, state=SessionOpened | None
+    "opened", None, {SessionOpened: lambda _, event: event, ModelChosen: _model_chosen}, state=SessionOpened | None
 )
 
 
@@ -347,11 +353,10 @@ TURN: Projection[Turn] = table(
 
 
 def _usage(state: Usage, event: ModelSaid | Compacted) -> Usage:
-    return state if event.usage == _NO_USAGE else state.plus(event.usage)
+    return state if event.usage == NOTHING_USED else state.plus(event.usage)
 
 
-_NO_USAGE = Usage()
-USAGE: Projection[Usage] = table("usage", _NO_USAGE, {ModelSaid: _usage, Compacted: _usage})
+USAGE: Projection[Usage] = table("usage", NOTHING_USED, {ModelSaid: _usage, Compacted: _usage})
 
 
 def _filled(state: int, event: ModelSaid) -> int:

@@ -64,3 +64,28 @@ def untold(opened: SessionOpened | None, tools: Mapping[str, Tool]) -> frozenset
         return frozenset()
     others = "root" if opened.parent is not None else "below"
     return frozenset(n for n, tool in tools.items() if tool.offered == others or not has_tool(opened, n))
+
+
+@attrs.frozen(eq=False)
+class Offer:
+    """The tools of a runtime at one moment, and what of them a model is offered; a turn keeps the one it began with."""
+
+    tools: Mapping[str, Tool]
+    offered: Mapping[str, Tool]  # what the model may call, without what it has to find
+    specs: tuple[ToolSpec, ...]
+    has_deferred: bool
+
+    @classmethod
+    def of(cls, tools: Mapping[str, Tool]) -> "Offer":
+        """These tools, those that describe others with their description made."""
+        tools = described(tools)
+        offered = exposed(tools, BY_MODEL)
+        return cls(tools, offered, specs_of(offered), any(tool.exposure == "deferred" for tool in tools.values()))
+
+    def callable_by_model(self, found: tuple[str, ...]) -> Mapping[str, Tool]:
+        """What the model may call in a session that found these."""
+        return exposed(self.tools, BY_MODEL, found) if found and self.has_deferred else self.offered
+
+    def specs_for(self, found: tuple[str, ...]) -> tuple[ToolSpec, ...]:
+        """The same as the model sees it; what was found comes last, so that all before it stays as it was."""
+        return specs_of(self.callable_by_model(found)) if found and self.has_deferred else self.specs

@@ -4,7 +4,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from callboard.actors.events import SessionForked, TurnStarted, Value
+from callboard.actors.events import SessionForked, TurnStarted, Usage, Value
 from callboard.actors.facts import ChildClosed, ChildEnded, ChildReleased, ChildSpawned, ChildStatus
 from callboard.actors.fold import Index, Projection, table
 
@@ -34,7 +34,7 @@ class Child(Value, frozen=True, omit_defaults=False):
     The text is whole until the next turn of the parent begins, and then only its beginning, less of older agents.
 
     `call` is the call of turn `called` that waits for its first turn; empty once nobody does. A `detached` one outlives
-    an interrupt of its parent, a `closed` one was ended for good.
+    an interrupt of its parent, a `closed` one was ended for good. `used` is what it used, with all below it.
     """
 
     id: str
@@ -49,6 +49,7 @@ class Child(Value, frozen=True, omit_defaults=False):
     detached: bool = False
     closed: bool = False
     role: str = ""
+    used: Usage = Usage()
 
 
 Children: TypeAlias = tuple[Child, ...]
@@ -83,6 +84,13 @@ def child_of(children: Children, id_: str) -> Child | None:
     return None if place is None else roster[place]
 
 
+def with_below(own: Usage, children: Children) -> Usage:
+    """What a session used, with all below it as far as their ends were told."""
+    for child in children:
+        own = own.plus(child.used)
+    return own
+
+
 def _spawned(state: Children, event: ChildSpawned) -> Children:
     child = Child(
         event.child,
@@ -110,7 +118,8 @@ def _ended(state: Children, event: ChildEnded) -> Children:
     known = child_of(state, event.child)
     if known is None or event.turn <= known.turn:
         return state
-    return _changed(state, event.child, status=event.status, text=event.text, turn=event.turn, call="")
+    used = event.used if event.used.total >= known.used.total else known.used
+    return _changed(state, event.child, status=event.status, text=event.text, turn=event.turn, call="", used=used)
 
 
 def _released(state: Children, event: ChildReleased) -> Children:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from callboard.actors.errors import UsageError
 from callboard.actors.faults import FaultyStore, Kept
@@ -25,6 +25,10 @@ class Choices:
     """
 
     def __init__(self, seed: int = 0, *, given: Sequence[int] | None = None, faults: Collection[Fault] = ()) -> None:
+        if isinstance(faults, str) or not set(faults) <= set(FAULTS):
+            raise UsageError(f"faults are some of {', '.join(FAULTS)}, in a list, got {faults!r:.80}.")
+        if not all(isinstance(one, int) for one in given or ()):
+            raise UsageError(f"choices are the whole numbers of a failure's note, got {given!r:.80}.")
         self._random = random.Random(seed)  # noqa: S311 - orders tests, guards nothing
         self._given = None if given is None else list(given)
         self._faults = faults
@@ -44,18 +48,25 @@ class Choices:
 
     def integer(self, low: int, high: int) -> int:
         """A number from `low` to `high`, both included."""
+        if not all(isinstance(one, int) for one in (low, high)):
+            raise UsageError(f"integer takes two whole numbers, got {low!r:.80} and {high!r:.80}.")
         if high < low:
             raise UsageError(f"there is no number from {low} to {high}: give the lower one first.")
         return self._tell(low + self._take(high - low, lambda: self._random.randint(0, high - low)))
 
     def pick(self, among: Sequence[T]) -> T:
         """One of these; put the plainest first."""
+        if not isinstance(among, Sequence):
+            raise UsageError(f"pick takes a list, whose order is always the same, got {among!r:.80}.")
         if not among:
             raise UsageError("there is nothing to pick from: give one thing at least.")
         return self._tell(among[self._take(len(among) - 1, lambda: self._random.randrange(len(among)))])
 
     def chance(self, of: float = 0.5) -> bool:
         """Yes with a probability from 0 to 1."""
+        given: Any = of
+        if not isinstance(given, int | float) or not 0 <= given <= 1:
+            raise UsageError(f"chance takes a probability from 0 to 1, got {given!r:.80}.")
         return self._tell(bool(self._take(1 if of > 0 else 0, lambda: int(self._random.random() < of))))
 
     def store(self, inner: Store | None = None) -> FaultyStore:

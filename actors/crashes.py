@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from callboard.actors.books import HISTORY, QUEUE
+from callboard.actors.errors import UsageError
 from callboard.actors.eventlog import LOGGER
 from callboard.actors.events import Event
 from callboard.actors.faults import KEPT, FaultyStore, Kept, Write
@@ -24,6 +25,7 @@ SAYS: Final = {
     "before": "before it reached the disk",
     "after": "once it was on the disk, before anybody heard",
 }
+NO_APPENDS = "{name} appended nothing to the store that opens(store) was given, so nothing dies: pass it to open_lab."
 NEXT = "What now?"
 ALL_MAX = 1_000_000
 
@@ -175,6 +177,8 @@ def crash_at_each_append(
         error.add_note(f"{name_of(story)} or the life after it failed, and nothing had died.")
         raise
     total = first.writes
+    if not total:
+        raise UsageError(NO_APPENDS.format(name=name_of(story)))
     count = 0
     for n, kept in _points(total) if at is None else at:
         one = life()

@@ -14,7 +14,7 @@ from callboard.actors.books import FOUND, OPENED
 from callboard.actors.calls import OpenCall
 from callboard.actors.catalogue import permitted
 from callboard.actors.cell import Cell
-from callboard.actors.entry import Entry, each, groups, own_copy, result_of, take_up
+from callboard.actors.entry import Entry, each, groups, not_begun, own_copy, result_of, take_up
 from callboard.actors.errors import CallOver, FatalToolError, ToolError
 from callboard.actors.events import (
     Call,
@@ -59,8 +59,8 @@ class Batch:
 
     def _callable(self) -> Mapping[str, Tool]:
         """By name, what this caller may call; anything else does not exist for it."""
-        stage = self._stage
-        tools = stage.callable_by_model(self._log[FOUND]) if stage.has_deferred else stage.offered
+        offer = self._stage.offer
+        tools = offer.callable_by_model(self._log[FOUND]) if offer.has_deferred else offer.offered
         return permitted(self._log[OPENED], tools)
 
     def resume(self, left: Sequence[OpenCall]) -> None:
@@ -192,7 +192,7 @@ class Batch:
         try:
             fn = self._bound(entry, tool, entry.view)
         except Exception as error:  # a refusal, arguments that do not fit, or a bug of the tool's in looking at them
-            entry.returned = failed(error)
+            entry.returned = not_begun(entry, failed(error))
         else:
             entry.returned = await self._run_body(entry, tool, fn)
         entry.seconds = self._stage.now_s() - entry.begun_s

@@ -18,6 +18,8 @@ from callboard.actors.results import Returned
 from callboard.actors.tool import OUTPUT_MAX_BYTES, Tool
 from callboard.actors.view import CallView
 
+NOT_AGAIN = "{left} It was to run again here, and could not: {why}"
+
 
 @attrs.define(eq=False)
 class Entry:
@@ -48,6 +50,13 @@ def take_up(entry: Entry, one: OpenCall) -> None:
     changed = entry.tool is None or entry.tool.effect == "once"  # since it began: then it does not run again
     if what == "closed" or (what == "again" and changed):
         entry.returned, entry.ready = entry.left, True
+
+
+def not_begun(entry: Entry, why: Returned) -> Returned:
+    """What a call came to whose body cannot begin. One that a crash cut off had begun once, and may have done it."""
+    if entry.left is None:
+        return why
+    return attrs.evolve(entry.left, text=NOT_AGAIN.format(left=entry.left.text, why=why.text), fatal=why.fatal)
 
 
 def groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:

@@ -14,6 +14,7 @@ from callboard.actors.events import (
     MessageQueued,
     MessagesClaimed,
     MessageWithdrawn,
+    ModelChosen,
     ModelFailed,
     ModelSaid,
     NoteAdded,
@@ -77,4 +78,5 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     ShellStarted,
     ShellEnded,
     SessionForked,
+    ModelChosen,
 )

@@ -45,6 +45,7 @@ __all__ = [
     "MessageQueued",
     "MessageWithdrawn",
     "MessagesClaimed",
+    "ModelChosen",
     "ModelFailed",
     "ModelSaid",
     "NoteAdded",
@@ -108,6 +109,12 @@ class SessionOpened(Event, frozen=True):
     title: str | None = None
     withheld: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None
+
+
+class ModelChosen(Event, frozen=True):
+    """Another model answers from the next turn on: the one of this name, None for the runtime's own."""
+
+    model: str | None
 
 
 class SessionForked(Event, frozen=True):
@@ -278,7 +285,8 @@ class AbortRequested(Event, frozen=True):
 class TurnEnded(Event, frozen=True):
     """The one end of a turn: why, what was said last, one receipt for each call, and what it used.
 
-    With the cause `budget`, `error` says which one is used up.
+    With the cause `budget`, `error` says which one is used up. `tree_usage` is what the session used so far, with all
+    below it as far as their ends were told.
 
     `started_ms` and `ended_ms` are wall milliseconds UTC, `first_token_ms` milliseconds since the start; that,
     `abort_s` (seconds from request to closed books) and `ending` are None where there was none.
@@ -302,6 +310,7 @@ class TurnEnded(Event, frozen=True):
     kind: TurnKind = "regular"
     abort_s: float | None = None
     ending: Ending | None = None
+    tree_usage: Usage = Usage()
 
 
 class HookFailed(Event, frozen=True):

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypeAlias
 
-from callboard.actors.events import Event, Value
+from callboard.actors.events import Event, Usage, Value
 
 Progress: TypeAlias = Literal["pending", "in_progress", "completed"]
 ReviewEnding: TypeAlias = Literal["completed", "interrupted", "failed"]
@@ -217,12 +217,16 @@ class ChildSpawned(Event, frozen=True):
 
 
 class ChildEnded(Event, frozen=True):
-    """A turn of a subagent ended: exactly one for each child and turn, never before the end."""
+    """A turn of a subagent ended: exactly one for each child and turn, never before the end.
+
+    `used` is what it used so far, in all its turns, with all below it.
+    """
 
     child: str
     status: ChildStatus
     text: str
     turn: int = 1
+    used: Usage = Usage()
 
 
 class ChildReleased(Event, frozen=True):

@@ -7,7 +7,7 @@ import attrs
 import msgspec
 import trio
 
-from callboard.actors.errors import LogError
+from callboard.actors.errors import LogError, UsageError
 from callboard.actors.memory import next_seq
 from callboard.actors.notices import Notice
 from callboard.actors.store import Change, Done, Due, Header, Place, Record, RunSoon, Snapshot, Store
@@ -41,6 +41,13 @@ class Write:
 At: TypeAlias = int | Collection[int] | Callable[[Write], bool] | None  # which appends; numbers count from 1
 
 
+def _check_at(at: At) -> None:
+    """Refuse what no append ever is: a fault that never comes makes a test that cannot fail."""
+    numbers = (at,) if isinstance(at, int | str) or not isinstance(at, Collection) else tuple(at)
+    if at is not None and not callable(at) and not all(isinstance(n, int) and n >= 1 for n in numbers):
+        raise UsageError(f"appends are chosen by their numbers, from 1, or by a function, got {at!r:.80}.")
+
+
 def _chosen(at: At, write: Write) -> bool:
     if at is None:
         return False
@@ -69,6 +76,8 @@ class FaultyStore:
         kept: Kept = "before",
         stall_s: float | None = None,
     ) -> None:
+        for at in (fail_at, stall_at, tear_at):
+            _check_at(at)
         self.inner = inner
         self.fail_at, self.stall_at, self.tear_at, self.kept = fail_at, stall_at, tear_at, kept
         self.appends = self.syncs = 0

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -48,6 +48,8 @@ from callboard.actors.session import Session
 from callboard.actors.stage import Limits, ShellRunner, Stage
 from callboard.actors.store import Store
 from callboard.actors.tool import Tool
+
+T = TypeVar("T")
 
 START_MS = 1_800_000_000_000
 
@@ -295,6 +297,8 @@ async def open_lab(
     """
     events: list[Event] = []
     notices: list[Notice] = []
+    _check(model, store)
+    tools, plugins, hooks = _listed(tools, Tool), _listed(plugins, Plugin), _listed(hooks, Hook)
     answering = model or ScriptedModel()
     catalogue = {one.name: one for one in (*tools, *(t for plugin in plugins for t in plugin.tools))}
     projections = (*BUILT_IN, *(p for plugin in plugins for p in plugin.projections))
@@ -325,6 +329,23 @@ async def open_lab(
             await session.stop()
         lab.check()
         nursery.cancel_scope.cancel()
+
+
+def _check(model: Any, store: Any) -> None:
+    """Refuse what cannot answer or keep anything, before anything runs."""
+    if model is not None and not callable(getattr(model, "reply", None)):
+        raise UsageError(f"the model of a lab is a Model, such as ScriptedModel([Reply(...)]), got {model!r:.80}.")
+    if store is not None and not callable(getattr(store, "append", None)):
+        raise UsageError(f"the store of a lab is a Store, such as MemoryStore(), got {store!r:.80}.")
+
+
+def _listed(some: Any, kind: type[T]) -> tuple[T, ...]:
+    """All of them; `UsageError` for what is no list of these."""
+    found = tuple(some) if isinstance(some, Iterable) else None
+    wrong = [some] if found is None else [one for one in found if not isinstance(one, kind)]
+    if wrong or found is None:
+        raise UsageError(f"a lab takes a list of {kind.__name__} values, got {wrong[0]!r:.80}.")
+    return found
 
 
 async def _no_host(fn: Callable[..., Any], *args: Any) -> Any:

@@ -6,8 +6,9 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import msgspec
 
-from callboard.actors.events import Cause, TurnEnded
+from callboard.actors.events import Cause, TurnEnded, Usage
 from callboard.actors.facts import ChildStatus
+from callboard.actors.values import NOTHING_USED
 
 RefusedReason: TypeAlias = Literal[
     "turn_mismatch",
@@ -296,6 +297,7 @@ class ChildDone(Ask):
     text: str
     turn: int
     wake: bool = True
+    used: Usage = NOTHING_USED
 
 
 @attrs.frozen(eq=False)

@@ -108,7 +108,8 @@ class Model(Protocol):
     A model may also have `context_window`, in tokens: a session compacts before it overflows, and never by itself
     without. And `idle_timeout_s`: a request without a sign of life for so long has failed and is made again. A runtime
     calls `await model.warm()` before its first session, so that nothing is imported or built while sessions run, and
-    `await model.aclose()` at its end, both on Trio, for models that have them and that it made by name.
+    `await model.aclose()` at its end, both on Trio, for models that have them. Who is given to several runtimes is
+    closed by each of them.
     """
 
     @property

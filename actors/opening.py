@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 import trio
 
-from callboard.actors.books import PARKED, QUEUE, TURN
+from callboard.actors.books import PARKED, QUEUE, TURN, USAGE
+from callboard.actors.children import CHILDREN, with_below
 from callboard.actors.claim import first_claim
 from callboard.actors.errors import LogError
 from callboard.actors.eventlog import LOGGER, EventLog
@@ -81,7 +82,7 @@ def mend(log: EventLog, *, cold: bool, poison: frozenset[str] = frozenset()) -> 
     the log was `cold`, because a session that is only opened resumes nothing by itself. `poison`, which was being
     claimed at two crashes, is set aside, and what waits behind it goes on.
     """
-    closing: list[Event] = list(repair(log[TURN], log.at_ms))
+    closing: list[Event] = list(repair(log[TURN], log.at_ms, with_below(log[USAGE], log[CHILDREN])))
     was_open = bool(closing)
     for shell in log[SHELLS]:
         closing.extend(lost(shell))

@@ -16,7 +16,9 @@ from callboard.actors.events import (
     StepEnded,
     ToolReturned,
     TurnEnded,
+    Usage,
 )
+from callboard.actors.values import NOTHING_USED
 
 CONTROL_TOOLS = frozenset(
     {
@@ -135,7 +137,7 @@ def ending_of(receipts: tuple[Receipt, ...], told: bool) -> Ending:
     return "graceful" if told else "cancelled"
 
 
-def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
+def repair(turn: Turn, at_ms: int, tree_usage: Usage = NOTHING_USED) -> tuple[Event, ...]:
     """The events that close a turn which a crash left open; deterministic, adds only, empty for a closed turn.
 
     Each open call gets one result: never dispatched `not_started`; dispatched, by its effect, `interrupted` (may be
@@ -166,6 +168,7 @@ def repair(turn: Turn, at_ms: int) -> tuple[Event, ...]:
             ended_ms=at_ms,
             truncated=turn.truncated,
             kind=turn.kind,
+            tree_usage=tree_usage,
         )
     )
     return tuple(events)

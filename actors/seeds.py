@@ -10,10 +10,13 @@ import attrs
 import trio
 
 from callboard.actors.choices import Choices, Fault, shrunk
+from callboard.actors.errors import UsageError
 
 SECONDS_MAX = 1_000_000.0  # of virtual time: whatever waits longer waits for ever
 STEPS_MAX = 2_000_000
 SHRINKS_MAX = 300
+NO_SEEDS = "seeds are a number from 1, or a list of whole numbers, got {got!r:.80}."
+UNSTABLE = "the same seed and choices did not fail again: {name} depends on something else, such as a set's order."
 Scenario: TypeAlias = Callable[[], Awaitable[None]] | Callable[[Choices], Awaitable[None]]
 
 
@@ -88,10 +91,29 @@ def name_of(scenario: Any) -> str:
     return str(getattr(scenario, "__name__", None) or name_of(getattr(scenario, "func", None) or type(scenario)))
 
 
-def _wants_choices(scenario: Scenario) -> bool:
+def _wants_choices(scenario: Scenario, faults: Collection[Fault]) -> bool:
+    """Whether it has the one parameter; `UsageError` for what is no scenario, or has no use for faults."""
+    if not callable(scenario):
+        raise UsageError(f"a scenario is an async function, got {scenario!r:.80}.")
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(scenario).parameters.values()
-    return any(one.kind in kinds and one.default is inspect.Parameter.empty for one in parameters)
+    wanted = [one.name for one in parameters if one.kind in kinds and one.default is inspect.Parameter.empty]
+    if len(wanted) > 1:
+        raise UsageError(f"a scenario takes Choices or nothing; {name_of(scenario)} wants {', '.join(wanted)[:80]}.")
+    if faults and not wanted:
+        raise UsageError(f"faults come by choices.store(), and {name_of(scenario)} takes no Choices.")
+    return bool(wanted)
+
+
+def _seeds_of(seeds: Any) -> Iterator[int]:
+    """One after the other; `UsageError` for what is no seed, and where none came, since nothing run proves nothing."""
+    some, seed = range(seeds) if isinstance(seeds, int) else seeds, None
+    for seed in some if isinstance(some, Iterable) else [seeds]:
+        if not isinstance(seed, int):
+            raise UsageError(NO_SEEDS.format(got=seeds))
+        yield seed
+    if seed is None:
+        raise UsageError(NO_SEEDS.format(got=seeds))
 
 
 @attrs.frozen
@@ -107,12 +129,18 @@ class _Runner:
         """What it raises under this seed, and what it chose."""
         choices = Choices(seed, given=given, faults=self.faults)
         try:
-            run_in_virtual_time(self.scenario, *([choices] if self.wants else []), seed=seed, bounds=self.bounds)
+            run_in_virtual_time(self._play, *([choices] if self.wants else []), seed=seed, bounds=self.bounds)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             return error, choices
         return None, choices
+
+    async def _play(self, *given: Choices) -> None:
+        playing: Any = self.scenario(*given)
+        if not inspect.isawaitable(playing):
+            raise UsageError(f"a scenario is an async function: write `async def {name_of(self.scenario)}`.")
+        await playing
 
     def shrink(self, seed: int, error: BaseException, choices: Choices, runs_max: int) -> BaseException:
         """The same failure with fewer and lower choices, and a note about how to repeat it."""
@@ -128,8 +156,11 @@ class _Runner:
                 smallest = (found, chose)
             return chose.taken
 
+        again, _ = self.fails(seed, choices.taken)
         best = shrunk(choices.taken, still, runs_max)
         raised, chose = smallest
+        if again is None:
+            raised.add_note(UNSTABLE.format(name=name_of(self.scenario)))
         faults = f", faults={tuple(self.faults)!r}" if self.faults else ""
         raised.add_note(
             f"with seed {seed}, which made {len(choices.taken)} choices; {len(best)} do after {runs} more runs: "
@@ -165,10 +196,11 @@ def seeded_run(
     or steps than it may has failed. A failure is raised with a note that says its seed; of one with choices the
     smallest that was found in `shrinks_max` more runs, with its choices. Trio's scheduler and `random` are restored
     afterwards.
+    `UsageError` for what is no scenario, seed or fault, and where nothing would run.
     """
-    runner = _Runner(scenario, Bounds(seconds_max, steps_max), faults, _wants_choices(scenario))
+    runner = _Runner(scenario, Bounds(seconds_max, steps_max), faults, _wants_choices(scenario, faults))
     count = 0
-    for seed in range(seeds) if isinstance(seeds, int) else seeds:
+    for seed in _seeds_of(seeds):
         error, choices = runner.fails(seed)
         if error is not None and choices.taken:
             raise runner.shrink(seed, error, choices, shrinks_max)
@@ -190,6 +222,8 @@ def replay_choices(
     steps_max: int = STEPS_MAX,
 ) -> None:
     """Run a scenario once with these choices, as the note of a failure says them."""
+    if not _wants_choices(scenario, faults):
+        raise UsageError(f"{name_of(scenario)} takes no Choices: repeat it with seeded_run(..., [{seed}]).")
     runner = _Runner(scenario, Bounds(seconds_max, steps_max), faults, wants=True)
     error, _ = runner.fails(seed, choices)
     if error is not None:

@@ -8,7 +8,7 @@ import trio
 
 from callboard.actors.abort import ABORT_WINDOW_S, Signal
 from callboard.actors.budget import Price
-from callboard.actors.catalogue import BY_MODEL, described, exposed, specs_of
+from callboard.actors.catalogue import Offer
 from callboard.actors.codec import Codec
 from callboard.actors.eventlog import EventLog, Listener
 from callboard.actors.events import StartKind, Usage
@@ -17,7 +17,7 @@ from callboard.actors.forked import Turns
 from callboard.actors.hook import Slots
 from callboard.actors.lent import Agents
 from callboard.actors.messages import Accepted, Refused
-from callboard.actors.model import Model, ToolSpec
+from callboard.actors.model import Model
 from callboard.actors.notices import AbandonedChanged, Notice
 from callboard.actors.plugin import Alarm, Command, Hook, Plugin
 from callboard.actors.recovery import Recover
@@ -231,9 +231,7 @@ class Stage:
     threads: trio.CapacityLimiter = attrs.field(init=False)
     abandoned: Abandoned = attrs.field(init=False)
     timers: Timers = attrs.field(init=False)
-    offered: Mapping[str, Tool] = attrs.field(init=False)  # what the model may call, without what it has to find
-    specs: tuple[ToolSpec, ...] = attrs.field(init=False)
-    has_deferred: bool = attrs.field(init=False)
+    offer: Offer = attrs.field(init=False)  # of the turns that begin now
     gates: tuple[Plugin, ...] = attrs.field(init=False)  # the plugins that take part before each step
     writers: tuple[Plugin, ...] = attrs.field(init=False)  # those with a section in the prompt
     alarms: tuple[Alarm, ...] = attrs.field(init=False)  # of all plugins
@@ -248,10 +246,7 @@ class Stage:
     def __attrs_post_init__(self) -> None:
         # The clock itself: `trio.current_time` goes three calls deep, and a step asks a dozen times.
         self.now_s = trio.lowlevel.current_clock().current_time
-        self.tools = described(self.tools)
-        self.offered = exposed(self.tools, BY_MODEL)
-        self.specs = specs_of(self.offered)
-        self.has_deferred = any(tool.exposure == "deferred" for tool in self.tools.values())
+        self.retool(self.tools)
         self.alarms = tuple(alarm for plugin in self.plugins for alarm in plugin.alarms)
         self.guards = tuple(plugin for plugin in self.plugins if plugin.guard is not None)
         self.readers = tuple(plugin for plugin in self.plugins if plugin.reads is not None)
@@ -265,10 +260,7 @@ class Stage:
         self.threads = trio.CapacityLimiter(self.limits.threads_max)
         self.abandoned = Abandoned(lambda runs_on, count: self.on_notice(AbandonedChanged(runs_on, count)))
 
-    def callable_by_model(self, found: tuple[str, ...]) -> Mapping[str, Tool]:
-        """What the model may call in a session that found these."""
-        return exposed(self.tools, BY_MODEL, found) if found and self.has_deferred else self.offered
-
-    def specs_for(self, found: tuple[str, ...]) -> tuple[ToolSpec, ...]:
-        """The same as the model sees it; what was found comes last, so that all before it stays as it was."""
-        return specs_of(self.callable_by_model(found)) if found and self.has_deferred else self.specs
+    def retool(self, tools: Mapping[str, Tool]) -> None:
+        """Have these tools from now on; a turn that runs offers its model what it offered before."""
+        self.offer = Offer.of(tools)
+        self.tools = self.offer.tools

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import trio
 
 from callboard.actors.awaited import taken_back
-from callboard.actors.books import QUEUE, TURN
-from callboard.actors.children import CHILDREN, UNSETTLED
+from callboard.actors.books import QUEUE, TURN, USAGE
+from callboard.actors.children import CHILDREN, UNSETTLED, with_below
 from callboard.actors.claim import left_over
 from callboard.actors.errors import Dropped, LogError
 from callboard.actors.eventlog import LOGGER
@@ -253,6 +253,7 @@ class Task:
             kind=turn.kind,
             abort_s=None if cause is None else self._stage.now_s() - window.opened_s,
             ending=None if cause is None else ending_of(tuple(r.receipt for r in turn.receipts), window.told),
+            tree_usage=with_below(self._log[USAGE], self._log[CHILDREN]),
         )
 
     def _live_children(self) -> int:

@@ -59,6 +59,9 @@ class Usage(Value, frozen=True):
         )
 
 
+NOTHING_USED = Usage()
+
+
 class Call(Value, frozen=True):
     """One tool call a model asked for.
 

@@ -224,7 +224,7 @@ def child_done(log: EventLog, letter: ChildDone) -> Decision:
     if known is None or known.turn >= letter.turn:
         return (), Accepted(log.seq - 1)
     text = letter.text[: CHILD_TEXT_MAX_CHARS if known.mail else ANSWER_MAX_CHARS]
-    ended = ChildEnded(letter.child, letter.status, text, letter.turn)
+    ended = ChildEnded(letter.child, letter.status, text, letter.turn, letter.used)
     if not known.mail or _is_awaited(log[TURN], known):
         return (ended,), Accepted(log.seq)
     id_, seq = f"child:{letter.child}:{letter.turn}", log.seq + 1

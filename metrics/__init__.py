@@ -13,6 +13,7 @@ families    the metrics of one registry, and how many series they can make
 collector   levels, asked for at scrape time
 plugged     what the events of plugins count: plan mode, questions, approvals, reminders, goals
 recorder    event type -> what it counts
+spans       events -> spans, as OpenTelemetry names them
 render      registry -> cached text, piece by piece
 serve       the text at /metrics, in threads of its own
 """

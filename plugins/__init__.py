@@ -3,6 +3,7 @@
 Read in this order:
 
 checklist  what plan and todo share: items as bounded text
+model      /model: another model for a session
 plan       update_plan: the checklist of a longer job
 todo       todo_write: the work of the current turn
 proposed   takes the plan out of what a model says in Plan mode
@@ -31,6 +32,14 @@ search     tool_search: finds tools that are offered only once they were found
 runner     the program that runs a model's code, and calls tools from there
 frames     messages between that program and this one: a length, then JSON
 code       code: Python that calls the other tools
+mcp_tools  what a server says of its tools, as tools of ours
+mcp_results  what a server answers to a call, as text
+mcp_lines  messages of a server over its standard output
+mcp_server  how a server is configured, and what it is given of secrets
+mcp_program  a server that is a program, under a keeper
+mcp_talk   one call on its way; when a lost server is tried again
+mcp_session  the SDK: one initialised connection; imported in a thread
+mcp        a connection to a server of tools: opened, kept, closed
 """
 
 from callboard.plugins.agents import AGENTS_PLUGIN

@@ -90,12 +90,21 @@ def _said_at(
         case "ask" | "never":
             wanted = chosen
         case "rules":
-            wanted = rules.get(tool_name) or rules.get("*") or "ask"
+            wanted = rule_of(tool_name, rules)
     if wanted in ("allow", "deny"):
         return wanted
     granting = levels[at:] if wanted == "ask" else levels[at : at + 1]
     granted = key in levels[0].once or any(tool_name in one.tools for one in granting)
     return "allow" if granted else wanted
+
+
+def rule_of(tool_name: str, rules: Mapping[str, Rule]) -> Rule:
+    """The rule for a tool: by its name, else by the longest beginning with a `*` behind it, else to ask."""
+    exact = rules.get(tool_name)
+    if exact is not None:
+        return exact
+    fitting = (name for name in rules if name.endswith("*") and tool_name.startswith(name[:-1]))
+    return rules.get(max(fitting, key=len, default=""), "ask")
 
 
 def needs_approval(one: Tool) -> bool:

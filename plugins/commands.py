@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -63,6 +63,18 @@ class Ending:
         return text + (LEFT.format(count=self.left) if self.left else "")
 
 
+class Pumping(Protocol):
+    """Takes what a pipe brings."""
+
+    async def run(self) -> None:
+        """(Trio) Until its end."""
+        ...
+
+    def drain(self) -> None:
+        """What is still in the pipe when the command has ended."""
+        ...
+
+
 class Pump:
     """Gives what a pipe brings to `hear`, as text."""
 
@@ -92,22 +104,23 @@ class Pump:
 class Feed:
     """What a command reads from its standard input; one that does not read it to the end is no error."""
 
-    def __init__(self, given: bytes, theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> None:
+    def __init__(self, given: bytes | None, theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> None:
         self._given = given
         self.theirs, writing = os.pipe()
         theirs.callback(os.close, self.theirs)
-        self._input = trio.lowlevel.FdStream(writing)
-        ours.callback(self._input.close)
+        self.input = trio.lowlevel.FdStream(writing)
+        ours.callback(self.input.close)
 
     async def run(self) -> None:
-        """(Trio) Pass it on, then say that this was all."""
-        with contextlib.suppress(trio.BrokenResourceError):
-            await self._input.send_all(self._given)
-        self._input.close()
+        """(Trio) Pass it on, then say that this was all; what was not given is written by somebody else."""
+        if self._given is not None:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await self.input.send_all(self._given)
+            self.input.close()
 
     def close(self) -> None:
         """Let go; harmless when repeated."""
-        self._input.close()
+        self.input.close()
 
 
 class Command:
@@ -120,7 +133,7 @@ class Command:
     def __init__(
         self, pid: int, life: socket.socket, outputs: Sequence[trio.lowlevel.FdStream], folder: str, feed: Feed | None
     ) -> None:
-        self.pid, self._life, self._outputs, self._folder, self._feed = pid, life, outputs, folder, feed
+        self.pid, self._life, self.outputs, self._folder, self._feed = pid, life, outputs, folder, feed
         self.leader: int | None = None  # process id of the command itself, once the keeper said so
         self.ended = trio.Event()
         self.ending: Ending | None = None
@@ -136,13 +149,15 @@ class Command:
         python: str | None = None,
         *,
         given: bytes | None = None,
+        live: bool = False,
         apart: bool = False,
         more: Sequence[int] = (),
         own: bool = False,
     ) -> "Command":
         """(Trio) Start `argv` (its first an absolute path) in `folder`, with exactly that environment.
 
-        `given` is its standard input, by default empty. `apart` keeps its errors apart from its output; `run` then
+        `given` is its standard input, by default empty; with `live` it is `input`, and stays open until that is closed.
+        `apart` keeps its errors apart from its output; `run` then
         takes a second place to hear them. It inherits the descriptors `more` as 3, 4 and so on. With `own` the folder
         goes with it. Raises `ToolError` when the keeper cannot start; that the command itself cannot is told by
         `ending`.
@@ -157,7 +172,7 @@ class Command:
             ours.callback(life.close)
             theirs.callback(far.close)
             pipes = [_output(theirs, ours) for _ in range(2 if apart else 1)]
-            feed = None if given is None else Feed(given, theirs, ours)
+            feed = None if given is None and not live else Feed(given, theirs, ours)
             files = [far.fileno(), pipes[0][1], pipes[-1][1], *more, *(() if feed is None else (feed.theirs,))]
             # Above all of theirs, so that none is overwritten before it is used, should the host have closed its own.
             safe = [_above(theirs, len(files), fd) for fd in files]
@@ -170,7 +185,16 @@ class Command:
 
     async def run(self, *hear: Callable[[str], None]) -> None:
         """(Trio) Give its output to `hear` as it comes, until all is over; cancelled, kill it and all it started."""
-        pumps = [Pump(output, one) for output, one in zip(self._outputs, hear, strict=True)]
+        await self.pump([Pump(output, one) for output, one in zip(self.outputs, hear, strict=True)])
+
+    @property
+    def input(self) -> trio.lowlevel.FdStream:
+        """Where a command that was started `live` reads from."""
+        assert self._feed is not None
+        return self._feed.input
+
+    async def pump(self, pumps: Sequence[Pumping]) -> None:
+        """(Trio) As `run`, with a pump of one's own for each of `outputs`."""
         try:
             async with trio.open_nursery() as nursery:
                 for pump in pumps:
@@ -246,7 +270,7 @@ class Command:
 
     def _close(self) -> None:
         self.kill()
-        for output in self._outputs:
+        for output in self.outputs:
             output.close()
         if self._feed is not None:
             self._feed.close()

@@ -42,7 +42,9 @@ outside      subagents that a program starts, as a tool would
 handle       SessionHandle: a session as people hold it
 post         mail between the sessions of one tree
 handover     approved plans become the first messages of new sessions
+tracing      spans go to an OpenTelemetry collector
 ground       what a runtime stands on: Trio run, store, metrics, nursery
+connections  the configured servers of tools, and their tools in the catalogue
 place        one live session as its supervisor and its actor see it
 troupe       under which supervisor each session stands
 onebyone     what is done to one session is done one after the other

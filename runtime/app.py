@@ -28,6 +28,7 @@ from callboard.metrics.render import Exposition
 from callboard.metrics.serve import Server
 from callboard.metrics.serve import serve_metrics as serve_text
 from callboard.plugins import DEFAULT
+from callboard.plugins.model import model_plugin
 from callboard.runtime.arguments import (
     checked_clock,
     checked_folder,
@@ -43,6 +44,7 @@ from callboard.runtime.assembly import assemble, tree_limits_of
 from callboard.runtime.calendar import Calendar
 from callboard.runtime.clock import Wall
 from callboard.runtime.config import RuntimeConfig
+from callboard.runtime.connections import Connections, servers_of
 from callboard.runtime.garbage import GarbageKeeper
 from callboard.runtime.ground import Ground, Parts
 from callboard.runtime.handle import SessionHandle
@@ -91,7 +93,7 @@ def open_runtime(
     parts = Parts(
         settings,
         names,
-        assemble(settings, plugins, tools, hooks, instead=names.tools),
+        assemble(settings, plugins, tools, hooks, names.tools, (model_plugin(names.checked, names.default_name),)),
         checked_store(store, settings),
         checked_registry(registry),
         checked_clock(clock),
@@ -105,6 +107,8 @@ class Runtime:
 
     def __init__(self, parts: Parts) -> None:
         self.config, self.models, self.registry = parts.config, parts.models, parts.registry
+        self._servers = servers_of(parts.config, parts.folder)
+        self._connections: Connections | None = None
         self._ground = Ground(parts, self._set_alarm, self._snapshot)
         self._phase: Literal["new", "opening", "open", "closing", "closed"] = "new"
         self._closing: asyncio.Task[None] | None = None
@@ -141,6 +145,7 @@ class Runtime:
             await self._ground.open()
             self._supervise()
             self._phase = "open"
+            await self._settle()
         finally:
             if self._phase == "opening":
                 self._phase = "closed"
@@ -172,14 +177,14 @@ class Runtime:
         ground.stage.post = Post(self._sessions, ground.stage.limits.text_max_chars)
         ground.stage.above = self._sessions.registry.above
         ground.stage.hand_over = HandOvers(self._sessions, ground.guest.spawn).begin
-        ground.listener = self._sessions.registry.audience.hear
+        ground.known_by(self._sessions.registry.audience.hear, self._sessions.registry.opened)
         sessions = self._sessions.supervisor.as_child(
             restart="transient", shutdown_s=self.config.runtime.shutdown_s, significant=True
         )
         self._root = Supervisor(
             ground.guest,
             id="root",
-            children=(ChildSpec("alarm", self._calendar.run), *self._sweeps(), sessions),
+            children=(ChildSpec("alarm", self._calendar.run), *self._sweeps(), *self._connecting(), sessions),
             intensity=Intensity(supervision.restarts_max, supervision.period_s),
             on_notice=ground.notice,
         )
@@ -198,6 +203,21 @@ class Runtime:
         if evict_s is None or evict_s == math.inf:
             return ()
         return (ChildSpec("sweep", Sweep(self._sessions.registry, evict_s).run),)
+
+    def _connecting(self) -> tuple[ChildSpec, ...]:
+        """The connections to servers of tools, if there are any."""
+        if not self._servers:
+            return ()
+        self._connections = Connections(self._ground, self.config, self._servers)
+        return (self._connections.supervisor.as_child(),)
+
+    async def _settle(self) -> None:
+        """Wait for the tools of servers, so that the first turn has them; a cancelled start closes all again."""
+        if self._connections is not None:
+            async with AsyncExitStack() as undo:
+                undo.push_async_callback(self.close)
+                await self._connections.settle()
+                undo.pop_all()
 
     async def close(self) -> None:
         """Stop every session, flush, end; bounded by `shutdown_s`. What still lives is named in `left` and the log.

@@ -72,14 +72,17 @@ def assemble(
     tools: Iterable[Tool],
     hooks: Iterable[Hook],
     instead: Iterable[Tool] = (),
+    own: Sequence[Plugin] = (),
 ) -> Assembly:
     """Put a runtime together; `UsageError` for what is no plugin, tool or hook, and for a name used twice.
 
     With DEFAULT come the plugins of installed packages. `instead` are tools of a model's own (a replay's): they take
-    the place of ours with the same names.
+    the place of ours with the same names. `own` are the runtime's, which give way to others of the same names.
     """
     chosen = default_plugins(config) if plugins is DEFAULT else _configured(config, _listed("plugins", plugins))
     check_plugins(chosen)
+    taken = {plugin.name for plugin in chosen} | {command.name for plugin in chosen for command in plugin.commands}
+    chosen = (*chosen, *(plugin for plugin in own if plugin.name not in taken))
     given = (hook for plugin in chosen for hook in plugin.hooks)
     checked = (*given, *_listed("hooks", hooks), *command_hooks(config.hooks))
     for hook in checked:
@@ -162,17 +165,26 @@ def _named(tools: Iterable[Any]) -> tuple[dict[str, Tool], tuple[Tool, ...]]:
     return named, skipped
 
 
+def of_a_server(config: RuntimeConfig, name: str) -> bool:
+    """Whether a tool is one of a configured server, whose tools are known once it is connected."""
+    prefix, _, rest = name.partition("__")
+    return prefix == "mcp" and rest.partition("__")[0] in config.mcp
+
+
 def _gated(config: RuntimeConfig, named: Mapping[str, Tool]) -> dict[str, Tool]:
     """The tools as the configuration wants them; one to find others, when any is to be found."""
     catalogue = dict(named)
     for name, setting in config.tools.items():
+        if of_a_server(config, name):
+            continue
         if name not in catalogue:
             raise UsageError(f"[tools.{name}] names no tool: there are {', '.join(sorted(catalogue)) or 'none'}.")
         if not setting.enabled:
             del catalogue[name]
         elif setting.exposure is not None:
             catalogue[name] = attrs.evolve(catalogue[name], exposure=setting.exposure)
-    if any(tool.exposure == "deferred" for tool in catalogue.values()):
+    exposures = {tool.exposure for tool in catalogue.values()} | {one.exposure for one in config.mcp.values()}
+    if "deferred" in exposures:
         if tool_search.name in named:
             raise UsageError(f"{tool_search.name} finds deferred tools: rename yours with @tool(name=...).")
         catalogue[tool_search.name] = tool_search
@@ -183,7 +195,7 @@ def _check_roles(config: RuntimeConfig, named: Mapping[str, Tool]) -> None:
     """A role that leaves a tool which does not exist was meant to leave another one."""
     for name, role in config.agents.roles.items():
         for tool in role.tools or ():
-            if tool not in named:
+            if tool not in named and not of_a_server(config, tool):
                 known = ", ".join(sorted(named)) or "none"
                 raise UsageError(f"[agents.roles.{name}] names the tool {tool!r:.80}: there are {known}.")
 

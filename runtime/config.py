@@ -19,8 +19,10 @@ from callboard.runtime.settings import (
     Bounds,
     Budget,
     HookConfig,
+    McpConfig,
     Metrics,
     ModelConfig,
+    Otel,
     Plugins,
     PriceConfig,
     RoleConfig,
@@ -28,6 +30,7 @@ from callboard.runtime.settings import (
     StoreConfig,
     Supervision,
     ToolConfig,
+    mcp_servers,
 )
 
 TEXT_MAX_BYTES = 1024 * 1024  # of a configuration file; a larger one is some other file
@@ -46,8 +49,10 @@ class RuntimeConfig:
     hooks: Mapping[str, HookConfig] = NOTHING
     plugins: Plugins = attrs.field(factory=Plugins)
     metrics: Metrics = attrs.field(factory=Metrics)
+    otel: Otel = attrs.field(factory=Otel)
     budget: Budget = attrs.field(factory=Budget)
     prices: Mapping[str, PriceConfig] = NOTHING
+    mcp: Mapping[str, McpConfig] = attrs.field(default=NOTHING, validator=mcp_servers)
 
 
 def load_config(path: str | Path) -> RuntimeConfig:
@@ -84,7 +89,7 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook_factory(attrs.has, lambda kind: _checking(converter, kind))
     for kind in (bool, int, float, str):
         converter.register_structure_hook(kind, _exactly(kind))
-    for named in (ToolConfig, HookConfig, PriceConfig, RoleConfig, Rule):
+    for named in (ToolConfig, HookConfig, McpConfig, PriceConfig, RoleConfig, Rule, str):
         converter.register_structure_hook_func(_is_named(named), _each_named(converter, named))
     converter.register_structure_hook_func(_is_literal, _one_of)
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)

@@ -102,9 +102,10 @@ class Endings:
     async def _end_levels(self, levels: list[list[str]]) -> None:
         try:
             for level in reversed(levels):
-                await self._end_all(actor for one in level if (actor := self._registry.get(one)) is not None)
-                for one in level:
+                ending = [actor for one in level if (actor := self._registry.get(one)) is not None]
+                for one in level:  # before anybody is waited for: a message would bring it back meanwhile
                     self._forget_passivated(one)
+                await self._end_all(ending)
         finally:
             self._spawner.closing.difference_update(one for level in levels for one in level)
 

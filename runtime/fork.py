@@ -93,23 +93,30 @@ class Forks:
             if header.rewound:
                 raise UsageError(f"session {source!r} is the old log of one that was rewound: fork it instead.")
             async with self._alone(made):
-                old = await self._make(source, point, made)
-                await self._claimed(source)
-                await self._end(source)
-                await self._rename(changes_of(source, old, made, await self._lookup.headers(unfinished=True)))
+                with self._registry.opening(source), self._registry.opening(made):
+                    await self._claimed(source)
+                    old = await self._make(source, point, made)
+                    await self._claimed(source)
+                    await self._end(source)
+                    await self._rename(changes_of(source, old, made, await self._lookup.headers(unfinished=True)))
         return Rewound(await self._open(source), old, point)
 
     async def _make(self, source: str, at: int, made: str) -> str:
         """Write the fork that will be the session, which nobody sees yet; the id that the old log will have."""
         known = await self._lookup.headers(unfinished=True)
-        if any(header.id == made for header in known):  # a crash left it
+        left = next((header for header in known if header.id == made), None)
+        if left is not None and left.status != FORKING:
+            raise UsageError(
+                f"session {made!r} is in the way: the fork of {source!r} is called that while it is made; fork it."
+            )
+        if left is not None:  # a crash left it
             await self._rename([Change(made, None)])
         old = free_id(source, [header.id for header in known])
         await self._copy(source, made, SessionForked(old, at), FORKING, source)
         return old
 
     async def _claimed(self, session: str) -> None:
-        """It is ours, before anything of it ends: another program may have it."""
+        """It is ours, before anything of it is copied, and before it ends: another program may have it."""
         answered = Pending()
         self._stage.store.claim(session, answered.reply)
         await answered.get()

@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from callboard.actors.drop import usable
 from callboard.actors.errors import LogError
+from callboard.actors.eventlog import Listener
+from callboard.actors.events import Event, SessionOpened
 from callboard.actors.notices import AbandonedChanged, Notice, ToolSkipped
 from callboard.actors.stage import Stage
 from callboard.actors.store import Store
@@ -20,12 +22,13 @@ from callboard.metrics.recorder import Recorder
 from callboard.metrics.render import Exposition
 from callboard.plugins.usershell import user_shell
 from callboard.runtime.assembly import Assembly, limits_of, prices_of
-from callboard.runtime.clock import Wall, steady_s
+from callboard.runtime.clock import Wall, nanoseconds, steady_s
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.crossing import Outcome
 from callboard.runtime.guest import Guest
 from callboard.runtime.models import ModelNames
 from callboard.runtime.stores import open_store
+from callboard.runtime.tracing import Tracing
 from callboard.runtime.vitals import Vitals
 from callboard.runtime.waiting import Pending, in_thread, until_done
 
@@ -61,6 +64,7 @@ class Ground:
         self._parts, self._on_due, self._snapshot = parts, on_due, snapshot
         self._fewer: asyncio.Future[None] | None = None
         self.vitals = Vitals()
+        self.tracing: Tracing | None = None
         self.listener: Callable[[Notice], None] | None = None  # who hears every notice besides the metrics
 
     async def open(self) -> None:
@@ -71,6 +75,9 @@ class Ground:
             await self._open_store()
             undo.push_async_callback(self._close_store)
             self._count()
+            await self._trace()
+            if self.tracing is not None:
+                undo.push_async_callback(self.tracing.close)
             await self._spread()
             undo.pop_all()
 
@@ -108,6 +115,26 @@ class Ground:
         for tool in parts.assembly.skipped:
             self.notice(ToolSkipped(tool.name, str(tool.external)))
 
+    async def _trace(self) -> None:
+        """Spans go where the configuration says, and events are heard by one more."""
+        config = self._parts.config.otel
+        if config.endpoint is not None:
+            tracing = Tracing(config, self._parts.models.default_name, nanoseconds(self._parts.wall))
+            await tracing.open()
+            self.tracing = tracing
+
+    def _heard(self) -> Listener:
+        count, tracing = self._recorder.event, self.tracing
+        if tracing is None:
+            return count
+        trace = tracing.event
+
+        def both(event: Event, session: str, turn: int | None) -> None:
+            count(event, session, turn)
+            trace(event, session, turn)
+
+        return both
+
     async def _spread(self) -> None:
         ready = Pending()
         self._over: asyncio.Future[None] = self.guest.loop.create_future()
@@ -131,7 +158,7 @@ class Ground:
                 plugins=assembly.plugins,
                 hooks=assembly.hooks,
                 limits=limits_of(parts.config, steps_max=parts.models.steps_max),
-                on_event=self._recorder.event,
+                on_event=self._heard(),
                 on_notice=self.notice,
                 on_due=self._on_due,
                 on_interrupt=self._keyboard_interrupt,
@@ -158,6 +185,8 @@ class Ground:
         """
         left: list[str] = []
         async with AsyncExitStack() as steps:
+            if self.tracing is not None:
+                steps.push_async_callback(self.tracing.close)
             steps.push_async_callback(self._close_store)
             steps.push_async_callback(self._leave, ends_s, left)
             steps.push_async_callback(self._cut, ends_s, left, first)
@@ -185,6 +214,12 @@ class Ground:
             await self._at_disk(self.store.close)
         except LogError as error:
             LOGGER.error("the store did not close cleanly: %s", error)  # noqa: TRY400 - a disk is no bug of ours
+
+    def known_by(self, listener: Callable[[Notice], None], opened: Callable[[str], SessionOpened | None]) -> None:
+        """From now on there are sessions: who hears of notices, and how a session was opened."""
+        self.listener = listener
+        if self.tracing is not None:
+            self.tracing.opened = opened
 
     def notice(self, notice: Notice) -> None:
         """Count what no log keeps, and tell whoever listens."""

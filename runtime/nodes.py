@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from callboard.plugins.mcp import ServerRecord
 from callboard.runtime.children import Child
 from callboard.runtime.place import Place, SessionRecord
 from callboard.runtime.supervisor import Supervisor
@@ -90,6 +91,8 @@ def _node(child: Child) -> Node:
     spec = child.spec
     about = spec.about() if spec.about is not None and spec.below is None else None
     fields = attrs.asdict(about) if isinstance(about, SessionRecord) else {}
+    if isinstance(about, ServerRecord):
+        fields = {"phase": about.phase}
     return Node(spec.id, spec.kind, spec.restart, restarts=child.restarts, alive=child.phase == "alive", **fields)
 
 

@@ -93,6 +93,11 @@ class Registry:
         """Whether it left memory: it rests, and nobody waits for it."""
         return session_id in self.cold
 
+    def opened(self, session_id: str) -> SessionOpened | None:
+        """How a session in memory was opened; None for one that is not."""
+        actor = self.live.get(session_id)
+        return None if actor is None else opened_of(actor)
+
     def kept(self, session_id: str) -> Kept | None:
         """What there is of a session whose log is not in memory: it is cold or loading. None for any other."""
         actor = self.live.get(session_id)

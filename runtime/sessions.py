@@ -165,10 +165,10 @@ class Sessions:
             await begun.get()
             return self._handle(session_id, opening)
 
-    async def _from_store(self, session_id: str) -> SessionHandle:
+    async def _from_store(self, session_id: str, below: tuple[str, ...] = ()) -> SessionHandle:
         while True:
             known = session_id in self.registry
-            parent = None if known else await self._open_above(session_id)
+            parent = None if known else await self._open_above(session_id, (*below, session_id))
             async with self._one.alone(session_id):
                 if session_id not in self.registry and not known:
                     await self._read(session_id, parent)
@@ -176,13 +176,15 @@ class Sessions:
                     return self.handle(session_id)
             # it was there, and ended while we waited for it: another is read, below its parent
 
-    async def _open_above(self, session_id: str) -> str | None:
+    async def _open_above(self, session_id: str, below: tuple[str, ...]) -> str | None:
         """An agent lives below its parent, so that is opened first, or neither; its id, None without any."""
         header = await self.lookup.header(session_id)
         if header is None or header.parent is None:
             return None
+        if header.parent in below:
+            raise LogError(f"session {header.parent!r} is an agent below itself: callboard log check tells more.")
         try:
-            await self._from_store(header.parent)
+            await self._from_store(header.parent, below)
         except SessionNotFound as error:  # a crash lost it before it was durable
             LOGGER.warning("session %s is opened without its parent: %s", session_id, error)
             return None

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -19,6 +20,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 IDLE_EVICT_S_MIN = 0.01
 OURS = frozenset({"model", "stream", "messages", "input", "system", "instructions", "tools"})
 ROLE_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
 def _at_least(low: float) -> Any:
@@ -215,6 +217,65 @@ def _command(instance: object, attribute: "attrs.Attribute[Any]", value: str) ->
         raise ValueError(f"command must be a command line, got {value!r:.80}")
 
 
+def _web_address(like: str) -> Any:
+    def check(instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
+        if value is None:
+            return
+        try:
+            parts = urlsplit(value)
+            fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            fits = False
+        if not fits or "@" in value or not value.isascii() or not value.isprintable() or " " in value:
+            raise ValueError(f"{attribute.name} must be like {like}, without a user: secrets come with headers")
+
+    return check
+
+
+def _variables(instance: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, str]) -> None:
+    for name, text in value.items():
+        if not name or "=" in name or "\0" in name + text:
+            raise ValueError(f"env maps names of variables to texts without NUL, got {name!r:.80}")
+
+
+@attrs.frozen(kw_only=True)
+class McpConfig:
+    """[mcp.NAME]: a server of tools: a `command` (split into words, no shell runs it) with `args`, or a `url`.
+
+    In `env` and `headers` `$NAME` stands for a variable of this program, or for the text of the file that NAME_FILE
+    names. `trust`: what the server says of its tools is believed (that one only reads, that one may be repeated); else
+    each of them counts as one that changes something. `parallel`: its tools may run side by side. A runtime that starts
+    waits `wait_s` for its first list of tools; one that comes later counts from the next turn.
+    """
+
+    command: str | None = attrs.field(default=None, validator=_says_something)
+    args: tuple[str, ...] = ()
+    url: str | None = attrs.field(default=None, validator=_web_address("https://host/mcp"))
+    env: Mapping[str, str] = attrs.field(default=NOTHING, validator=_variables)
+    headers: Mapping[str, str] = NOTHING
+    cwd: str | None = attrs.field(default=None, validator=_says_something)
+    trust: bool = False
+    parallel: bool = False
+    exposure: Exposure = "direct"
+    timeout_s: float | None = attrs.field(default=300.0, validator=_at_least(0.001))
+    connect_s: float = attrs.field(default=30.0, validator=_at_least(0.001))
+    wait_s: float = attrs.field(default=10.0, validator=_at_least(0.0))
+    enabled: bool = True
+
+
+def mcp_servers(instance: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, McpConfig]) -> None:
+    """Each has a name that fits into those of its tools, and one way to be reached."""
+    for name, one in value.items():
+        if not SERVER_NAME.fullmatch(name) or "__" in name:
+            raise ValueError(f"a server is named with 1 to 32 of a-z, 0-9, _ and -, and no two _, got {name!r:.80}")
+        if (one.command is None) == (one.url is None):
+            raise ValueError(f"mcp.{name} needs either a command or a url")
+        if one.command is None and (one.args or one.env or one.cwd):
+            raise ValueError(f"mcp.{name} has a url: args, env and cwd are for a command")
+        if one.url is None and one.headers:
+            raise ValueError(f"mcp.{name} has a command: headers are for a url")
+
+
 Rule: TypeAlias = Literal["ask", "allow", "deny"]
 HookEvent: TypeAlias = Literal["PreToolUse", "PostToolUse", "TurnStart", "TurnEnd", "Interrupt", "Stop"]
 
@@ -266,7 +327,8 @@ class AskConfig:
     """[plugins.ask]: whether the model may ask outside Plan mode, and which calls need the user's approval.
 
     `policy` "off": none; "ask": every call that changes something; "never": such calls are refused without asking;
-    "rules": as the table `rules` says by tool, `*` for the others. With `children` subagents may ask too.
+    "rules": as the table `rules` says by tool, `mcp__SERVER__*` for all of a server, `*` for the others. With
+    `children` subagents may ask too.
     """
 
     default_mode: bool = False
@@ -311,6 +373,19 @@ class Plugins:
     plan: PlanConfig = attrs.field(factory=PlanConfig)
     todo: TodoConfig = attrs.field(factory=TodoConfig)
     code: CodeConfig = attrs.field(factory=CodeConfig)
+
+
+@attrs.frozen(kw_only=True)
+class Otel:
+    """[otel]: which OpenTelemetry collector spans go to, over HTTP; without `endpoint` to none.
+
+    They are the spans of the GenAI conventions. `content` adds what models said, arguments and results to them. Headers
+    come from `OTEL_EXPORTER_OTLP_HEADERS`, as the SDK reads it.
+    """
+
+    endpoint: str | None = attrs.field(default=None, validator=_web_address("http://127.0.0.1:4318/v1/traces"))
+    service_name: str = attrs.field(default="callboard", validator=_says_something)
+    content: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from callboard.actors.books import OPENED, USAGE
+from callboard.actors.children import CHILDREN, with_below
 from callboard.actors.eventlog import EventLog
 from callboard.actors.facts import ApprovalAsked, QuestionAsked
 from callboard.actors.fold import Projection, Trail
@@ -15,9 +17,12 @@ INTERNAL = ("asked", "before")  # parts of the permissions that are kept for the
 
 
 def state_of(log: EventLog, projections: Iterable[Projection[Any]]) -> dict[str, Any]:
-    """The folds of a log by their keys, as plain values."""
+    """The folds of a log by their keys, as plain values; its model, None for the runtime's own, and `tree_usage`."""
     seen = (one for one in projections if one.key not in HIDDEN)
-    return {one.key: shown(one.key, msgspec.to_builtins(log[one], enc_hook=_plain)) for one in seen}
+    folds = {one.key: shown(one.key, msgspec.to_builtins(log[one], enc_hook=_plain)) for one in seen}
+    opened = log[OPENED]
+    spent = msgspec.to_builtins(with_below(log[USAGE], log[CHILDREN]))
+    return {"model": None if opened is None else opened.model, "tree_usage": spent, **folds}
 
 
 def _plain(state: object) -> object:

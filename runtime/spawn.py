@@ -8,17 +8,18 @@ from typing import Any, Protocol
 
 import attrs
 
-from callboard.actors.books import OPENED, QUEUE, TURN
-from callboard.actors.children import CHILDREN, WORKING, Child, child_of
+from callboard.actors.books import OPENED, QUEUE, TURN, USAGE
+from callboard.actors.children import CHILDREN, WORKING, Child, child_of, with_below
 from callboard.actors.errors import CallboardError, LogError, ToolError, UsageError
 from callboard.actors.eventlog import EventLog
-from callboard.actors.events import MessagesClaimed, SessionOpened, TurnEnded, TurnStarted
+from callboard.actors.events import MessagesClaimed, SessionOpened, TurnEnded, TurnStarted, Usage
 from callboard.actors.facts import ChildClosed, ChildSpawned, ChildStatus
 from callboard.actors.messages import ChildDone, Interrupt, Stop, Submit
 from callboard.actors.phase import Phase
 from callboard.actors.receipts import clean_text
 from callboard.actors.session import Session
 from callboard.actors.stage import SpawnRequest, Stage
+from callboard.actors.values import NOTHING_USED
 from callboard.runtime.admission import Refusal, TreeLimits
 from callboard.runtime.below import Below
 from callboard.runtime.birth import NO_ROLES, Roles, copied, opening_of, role_of
@@ -194,7 +195,8 @@ class Spawner:
     def report_end(self, child_id: str, opened: SessionOpened, ended: TurnEnded, *, notify: bool) -> None:
         """A turn of a child ended: its parent is told, and woken unless nobody is meant to go on by that."""
         on_purpose = ended.cause in ("parent", "shutdown") or ended.reason == "interrupted"
-        self._report(opened, child_id, *child_status(ended), ended.turn, wake=notify and not on_purpose)
+        wake, used = notify and not on_purpose, ended.tree_usage
+        self._report(opened, child_id, *child_status(ended), ended.turn, wake=wake, used=used)
 
     def report_late(self, child: Session, ended: TurnEnded, tries: int = 0) -> None:
         """This agent was given up while its disk stalled: its parent is told of the end once that is durable."""
@@ -210,7 +212,8 @@ class Spawner:
 
     def crashed(self, child: Session, opened: SessionOpened, error: str) -> None:
         """This child's actor is gone for good: that is a failure at its parent, never silence."""
-        self._fail(opened, child.id, max(1, child.log[TURN].number), error, wake=True)
+        turn, used = max(1, child.log[TURN].number), with_below(child.log[USAGE], child.log[CHILDREN])
+        self._report(opened, child.id, "failed", clean_text(error), turn, wake=True, used=used)
 
     def lost(self, parent: Session, known: Child, why: str) -> None:
         """The log of this child cannot be read: nobody will ever know more."""
@@ -219,10 +222,10 @@ class Spawner:
     def stopped(self, parent: Session, known: Child, turn: int, ended: TurnEnded | None) -> None:
         """This child was closed while it worked, and the program ended before this turn's end was told, or came."""
         status: ChildStatus = "stopped"
-        text = ""
+        text, used = "", known.used
         if ended is not None:
-            status, text = child_status(ended)
-        self._tell(parent, ChildDone(known.id, known.path, status, text, turn, wake=False))
+            (status, text), used = child_status(ended), ended.tree_usage
+        self._tell(parent, ChildDone(known.id, known.path, status, text, turn, wake=False, used=used))
 
     def interrupt_children(self, parent: Session) -> int:
         """A parent is being aborted: so is all below it, before it looks at its own work, each in a window of its own.
@@ -303,16 +306,24 @@ class Spawner:
 
     # -- telling a parent --------------------------------------------------------------------------------------------
 
-    def _fail(self, opened: SessionOpened, child_id: str, turn: int, why: str, *, wake: bool = False) -> None:
-        self._report(opened, child_id, "failed", clean_text(why), turn, wake=wake)
+    def _fail(self, opened: SessionOpened, child_id: str, turn: int, why: str) -> None:
+        self._report(opened, child_id, "failed", clean_text(why), turn, wake=False)
 
     def _report(
-        self, opened: SessionOpened, child_id: str, status: ChildStatus, text: str, turn: int, *, wake: bool
+        self,
+        opened: SessionOpened,
+        child_id: str,
+        status: ChildStatus,
+        text: str,
+        turn: int,
+        *,
+        wake: bool,
+        used: Usage = NOTHING_USED,
     ) -> None:
         """Tell the parent if it is open; else the child's own log tells it when it is opened again."""
         parent = None if opened.parent is None else self._registry.awake(opened.parent)
         if parent is not None:
-            self._tell(parent, ChildDone(child_id, opened.path, status, text, turn, wake and self._wake))
+            self._tell(parent, ChildDone(child_id, opened.path, status, text, turn, wake and self._wake, used))
 
     def _tell(self, parent: Session, letter: ChildDone) -> None:
         """One after the other for each child: an end that was refused once must not come behind a later one."""

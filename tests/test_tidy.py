@@ -41,13 +41,18 @@ TABLES = Tables(
         "plugins/keeper.py": "a program of its own: forks, waits and kills",
         "plugins/commands.py": "starts keepers and reads their pipes",
         "plugins/shell.py": "looks at the environment for commands",
+        "plugins/mcp_server.py": "looks at the environment for servers",
+        "plugins/mcp_lines.py": "reads what is left in a pipe",
         "plugins/places.py": "opens files without following links",
         "plugins/files.py": "reads and writes files",
         "plugins/runner.py": "a program of its own: reads pipes and ends at once",
         "plugins/code.py": "makes pipes and looks at the environment for code",
     },
     # Who may wait for real time outside the tests that are about it: path -> why.
-    real_sleepers={"tests/sse_server.py": "a server that is late on purpose, in a loop of its own"},
+    real_sleepers={
+        "tests/sse_server.py": "a server that is late on purpose, in a loop of its own",
+        "tests/mcp_server.py": "the same, in a program of its own",
+    },
     # Where everything may be caught: path:function -> why.
     broad_excepts={
         "runtime/guest.py:Guest._run": "an actor that raises is an outcome, caught in this one place",
@@ -74,6 +79,7 @@ TABLES = Tables(
         "actors/verdict.py:read": "a value of a hook's own class may raise anything while it is looked at",
         "actors/asking.py:Asking._ask": "a model is foreign code: what it raises is a failed request",
         "actors/asking.py:Asking._found": "looking up a model is foreign code: the request says what is wrong",
+        "runtime/tracing.py:Tracing.event": "what is counted does not end with what is traced: it is logged once",
         "runtime/models/names.py:_warmed": "a model is foreign code: its first request tells what is wrong",
         "runtime/models/names.py:_closed": "a model is foreign code: the others are closed all the same",
         "actors/eventlog.py:EventLog._tell": "a subscriber that raises is switched off",
@@ -82,6 +88,7 @@ TABLES = Tables(
         "actors/seeds.py:_Runner.fails": "whatever a scenario raises is what is looked for; raised again with its seed",
         "actors/crashes.py:crash_at_each_append": "whatever a story raises is raised again with where it died",
         "actors/crashes.py:_Life.until": "a program that dies may raise anything; what it raises alive is raised again",
+        "plugins/mcp.py:Connection.run": "whatever a server or the SDK brings about ends this connection, and is told",
         "actors/view.py:Scene.close": "one belonging that cannot be closed does not keep the others open",
     },
     # Where a cancellation may end without being raised again: path:function -> why.

@@ -1,7 +1,7 @@
 """log check, log repair: what is wrong with a store or a file, and what of it can be saved."""
 
+import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from callboard.actors.errors import LogError, SessionNotFound, UsageError
 from callboard.runtime.assembly import Assembly
 from callboard.runtime.config import RuntimeConfig
 from callboard.runtime.doors.board import visible
-from callboard.runtime.doors.log_moves import STDIO, assembled, local
+from callboard.runtime.doors.log_moves import STDIO, assembled, free, is_sqlite, local, whole_file
 from callboard.runtime.doors.output import Output
 from callboard.runtime.doors.program import DONE_CODE, FAILED_CODE, say_error
 from callboard.runtime.doors.progress import Progress
@@ -24,11 +24,10 @@ from callboard.runtime.logs.lines import Lines
 from callboard.runtime.logs.plan import checked
 from callboard.runtime.logs.salvage import salvage
 from callboard.runtime.logs.sqlite_survey import survey_file
-from callboard.runtime.logs.survey import Finding, survey
+from callboard.runtime.logs.survey import Finding, rings, survey
 from callboard.runtime.stores import Looking, SqliteStore, look_into, open_store
 
 COPY_BYTES = 1 << 20
-SQLITE = b"SQLite format 3\0"
 TORN_ADVICE = "callboard log repair cuts it"
 DAMAGED_ADVICE = "nothing of it is imported"
 
@@ -63,7 +62,11 @@ class Counted:
 
 def is_file(what: str) -> bool:
     """Whether this names a file rather than a session: ids have no such ends, and no slashes of files."""
-    return what == STDIO or what.endswith((".jsonl", ".db", ".sqlite")) or (os.sep in what and Path(what).exists())
+    if what == STDIO or what.endswith((".jsonl", ".db", ".sqlite")):
+        return True
+    with contextlib.suppress(OSError):  # a name that is too long for a file
+        return os.sep in what and Path(what).exists()
+    return False
 
 
 # -- log check ---------------------------------------------------------------------------------------------------------
@@ -89,7 +92,7 @@ def check_log(options: CheckOptions, output: Output) -> int:
 def _findings(options: CheckOptions, parts: Assembly, counted: Counted, progress: Progress) -> Iterator[Finding]:
     if options.what is not None and is_file(options.what):
         with local(options.what) as (path, name):
-            if _is_sqlite(path):
+            if is_sqlite(path):
                 yield from _of_store(f"sqlite:///{quote(str(path.absolute()))}", None, parts, counted, progress)
             else:
                 yield from _of_lines(Lines(path, name, parts.codec), parts, counted, progress)
@@ -135,6 +138,7 @@ def _of_sessions(
     except LogError as error:
         yield Finding(None, None, str(error), "callboard log repair saves what can be read of it")
         return
+    yield from rings([header for header in headers if header is not None])
     for header in headers:
         if header is None:
             raise SessionNotFound(f"there is no session {session!r} in this store: callboard log list shows them.")
@@ -148,21 +152,16 @@ def _count(counted: Counted, progress: Progress, more: int) -> None:
     progress.told(counted.events - counted.events % 64)
 
 
-def _is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(SQLITE)) == SQLITE
-
-
 # -- log repair --------------------------------------------------------------------------------------------------------
 
 
 def repair_log(options: RepairOptions, output: Output) -> int:
     """The command; 0 when the file is whole now, 1 when it cannot be, or something was lost for good."""
     parts, path = assembled(options.config), Path(options.file)
-    if options.file == STDIO or not path.is_file():
-        raise UsageError(f"{options.file} is no file: name a .jsonl file or the file of a SQLite store.")
     try:
-        if _is_sqlite(path):
+        if options.file == STDIO or not path.is_file():
+            raise UsageError(f"{options.file or path} is no file: name a .jsonl file or the file of a SQLite store.")
+        if is_sqlite(path):
             return _save(options, path, parts, output)
         return _cut(options, path, parts, output)
     except Damaged as error:
@@ -183,22 +182,16 @@ def _cut(options: RepairOptions, path: Path, parts: Assembly, output: Output) ->
         return DONE_CODE
     if not lines.count:
         raise Damaged(f"{lines.torn} No whole event is before it, so nothing was changed.")
+    path = path.resolve()  # what is kept lies beside the file itself, not beside a link to it
     kept = None if options.out else free(path.with_name(f"{path.name}.torn"))
     target = Path(options.out) if options.out else path
     if options.out and target.exists():
         raise UsageError(f"{options.out} exists already: name another file.")
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with path.open("rb") as old, part.open("wb") as new:
-            _copy(old, new, lines.end)
-            new.flush()
-            os.fsync(new.fileno())
-        shutil.copymode(path, part)
+    with path.open("rb") as old, whole_file(target) as new:
+        _copy(old, new, lines.end)
+        os.fchmod(new.fileno(), path.stat().st_mode & 0o777)
         if kept is not None:
             os.link(path, kept)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
     where = f"the file as it was is {kept}" if kept is not None else f"the whole part is {target}"
     _say(output, options, f"{lines.torn} {lines.count:,} events are left; {where}", kept=kept)
     return DONE_CODE
@@ -231,15 +224,6 @@ def _copy(old: BinaryIO, new: BinaryIO, left: int) -> None:
     while left > 0 and (some := old.read(min(left, COPY_BYTES))):
         new.write(some)
         left -= len(some)
-
-
-def free(path: Path) -> Path:
-    """The path, or the first with a number behind it that is not there."""
-    number, found = 1, path
-    while found.exists():
-        number += 1
-        found = path.with_name(f"{path.name}{number}")
-    return found
 
 
 def _say(output: Output, options: RepairOptions, text: str, *, kept: Path | None) -> None:

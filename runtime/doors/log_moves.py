@@ -31,9 +31,12 @@ from callboard.runtime.recordings import Recording, RecordingError, read_recordi
 from callboard.runtime.stores import look_into, open_store
 
 STDIO = "-"
+SQLITE = b"SQLite format 3\0"
 AGENTS_STAY = "session {id!r} has {count} agents whose logs are not in the export: --tree takes them along."
 AGENTS_LACK = "agents that are not in the file: {names}; the session that started them will find them lost."
 NO_STORE = "there is no session {id!r}: there is no store {name} yet."
+NO_COPY = "{name} cannot be copied to {folder}: {why}: name a plain file, or set TMPDIR to a folder with room."
+IS_STORE = "{name} is a SQLite file: name it with --store to export from it, or callboard log check {name}."
 NO_TURNS = "{name} holds no turn: there is nothing to import."
 
 
@@ -104,19 +107,36 @@ def _target(out: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path = Path(out)
-    if path.exists():
-        raise UsageError(f"{out} exists already: name another file, or remove it.")
-    part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("wb") as file:
+        if path.exists():
+            raise UsageError(f"{out or path} exists already: name another file, or remove it.")
+        with whole_file(path) as file:
+            yield file
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror or error}: name another file.") from None
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that has its name once it is whole and on the disk; until then one that nobody had."""
+    part = free(path.with_name(f"{path.name}.part"))
+    with part.open("xb") as file:
+        try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror or error}: name another file.") from None
-    finally:
-        part.unlink(missing_ok=True)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def free(path: Path) -> Path:
+    """The path, or the first with a number behind it that is not there."""
+    number, found = 1, path
+    while os.path.lexists(found):
+        number += 1
+        found = path.with_name(f"{path.name}{number}")
+    return found
 
 
 # -- log import --------------------------------------------------------------------------------------------------------
@@ -169,6 +189,8 @@ def _planned(
     options: ImportOptions, parts: Assembly, path: Path, name: str
 ) -> tuple[Plan, Iterator[tuple[str, Record]]]:
     """What is imported: the lines of an export, or the history in a recording of another agent."""
+    if is_sqlite(path):
+        raise UsageError(IS_STORE.format(name=name))
     lines = Lines(path, name, parts.codec)
     if not _is_export(path, lines):
         return _recorded(options, parts, path, name)
@@ -177,6 +199,12 @@ def _planned(
     progress.end()
     again = checked(lines, parts.codec, parts.folds, lambda done: None)
     return plan, ((line.session, plan.written(line.session, line.record, event, parts.codec)) for line, event in again)
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether it is the file of a SQLite store, or of somebody else's."""
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
 
 
 def _is_export(path: Path, lines: Lines) -> bool:
@@ -231,11 +259,15 @@ def local(file: str) -> Iterator[tuple[Path, str]]:
         if path.is_file():
             yield path, file
             return
+    name = "standard input" if file == STDIO else file
     with tempfile.TemporaryDirectory(prefix="callboard-") as folder:
         copy = Path(folder) / "input.jsonl"
-        with copy.open("wb") as to, _source(file) as source:
-            shutil.copyfileobj(source, to, 1 << 20)
-        yield copy, "standard input" if file == STDIO else file
+        try:
+            with copy.open("wb") as to, _source(file) as source:
+                shutil.copyfileobj(source, to, 1 << 20)
+        except OSError as error:
+            raise UsageError(NO_COPY.format(name=name, folder=folder, why=error.strerror or error)) from None
+        yield copy, name
 
 
 @contextlib.contextmanager

@@ -84,10 +84,12 @@ def as_trees(headers: Iterable[Header]) -> Iterator[tuple[Header, int]]:
     ids = {header.id for header in known}
     below: dict[str, list[Header]] = {}
     for header in sorted(known, key=lambda header: header.created_ms):
-        if header.parent is not None:
+        if header.parent is not None and header.parent in ids:
             below.setdefault(header.parent, []).append(header)
     waiting = [(header, 0) for header in reversed(known) if header.parent not in ids]
-    while waiting:
+    while waiting or below:
+        if not waiting:  # damage: these stand below themselves
+            waiting = [(child, 0) for child in reversed(below.pop(next(iter(below))))]
         header, depth = waiting.pop()
         yield header, depth
         waiting += [(child, depth + 1) for child in reversed(below.pop(header.id, []))]

@@ -13,6 +13,9 @@ from callboard.runtime.logs.plan import Plan
 
 PAGE_MAX = 500  # records that are in memory at once; each page is durable before the next is read
 TAKEN = "session {id!r} exists already in this store: import it under another id with --session ID."
+NAME_TAKEN = (
+    "session {made!r} is in the way: {id!r} is called so while it is imported; use another id with --session ID."
+)
 
 
 class Answers:
@@ -68,6 +71,10 @@ class Bringing:
         for header in self.plan.headers.values():
             if self.store.header(header.id) is not None:
                 raise UsageError(TAKEN.format(id=header.id))
+        for id_, header in self.plan.headers.items():
+            made = self.store.header(self.plan.made(id_).id)
+            if made is not None and made.status != FORKING:
+                raise UsageError(NAME_TAKEN.format(id=header.id, made=made.id))
         self.remove()
 
     def remove(self) -> None:

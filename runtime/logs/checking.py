@@ -11,6 +11,8 @@ from callboard.actors.fold import Folds
 from callboard.actors.invariants import InvariantBroken, check
 from callboard.actors.store import Record
 
+TIME_END_MS = 1 << 63
+
 
 class Damaged(CallboardError):
     """What was read is not whole; one sentence says where, why, and what to do."""
@@ -35,6 +37,8 @@ class Checker:
         if record.seq != self.seq:
             what = "is missing" if record.seq > self.seq else "is next"
             raise LogError(f"event {self.seq} {what}, and event {record.seq} comes instead.")
+        if not -TIME_END_MS <= record.at_ms < TIME_END_MS:
+            raise LogError(f"event {record.seq} is of a time that no store can hold, {record.at_ms!r:.40} ms.")
         event = self._codec.decode(record.body)
         if (self.opened is None) != isinstance(event, SessionOpened):
             name = type(event).__name__

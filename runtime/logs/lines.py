@@ -17,6 +17,7 @@ LINE_BYTES_MAX: Final = 256 << 20
 TORN: Final = (
     "{name}: the last line, {number}, is torn: {bytes:,} bytes from byte {start:,} on are cut; all before it is whole."
 )
+UNREAD: Final = "{name} cannot be read: {why}: use another copy of the file."
 BROKEN: Final = (
     "{name}: line {number} (byte {start:,}) is damaged: {why} Nothing behind it can be trusted: "
     "use another copy of the file."
@@ -59,8 +60,11 @@ class Lines:
         self.count = 0
 
     def __iter__(self) -> Iterator[Line]:
-        with self._path.open("rb") as file:
-            yield from self._lines(file)
+        try:
+            with self._path.open("rb") as file:
+                yield from self._lines(file)
+        except OSError as error:
+            raise Damaged(UNREAD.format(name=self._name, why=error.strerror or error)) from None
 
     def _lines(self, file: BinaryIO) -> Iterator[Line]:
         self.torn, self.end, self.count, number = None, 0, 0, 0

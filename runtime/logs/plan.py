@@ -85,9 +85,9 @@ def _checked(
         if checker is None:
             checker = checkers[line.session] = Checker(codec, folds)
         try:
-            event = checker.take(line.record)
+            event = checker.take(line.record, turn=True)
         except CallboardError as error:
-            name = f"session {line.session!r}: " if len(checkers) > 1 else ""
+            name = f"session {line.session!r:.80}: " if len(checkers) > 1 else ""
             raise lines.damaged(line.number, line.start, f"{name}{error}") from None
         told(lines.count)
         yield line, event
@@ -148,8 +148,10 @@ def _plan(found: Mapping[str, Found], session: str | None, torn: Torn | None, ch
 def _top(one: Found, found: Mapping[str, Found]) -> Found:
     """The session of the file that stands above all others on the way up from this one."""
     seen = {one.id}
-    while one.opening.parent in found and one.opening.parent not in seen:
+    while one.opening.parent in found:
         one = found[str(one.opening.parent)]
+        if one.id in seen:
+            raise Damaged(f"session {one.id!r:.80} is an agent below itself: the file is not what a store exports.")
         seen.add(one.id)
     return one
 

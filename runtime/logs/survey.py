@@ -1,6 +1,6 @@
 """Survey: what is wrong with the sessions of a store, whichever it is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
@@ -29,6 +29,18 @@ class Finding:
         where = "" if self.session is None else f"session {self.session!r}: "
         where += "" if self.seq is None else f"event {self.seq}: "
         return f"{where}{self.what.rstrip('.')}: {self.advice}."
+
+
+def rings(headers: Sequence[Header]) -> Iterator[Finding]:
+    """The sessions that stand below themselves, which nobody can open."""
+    parents = {header.id: header.parent for header in headers}
+    for id_, above in parents.items():
+        seen = set[str]()
+        while above in parents and above != id_ and above not in seen:
+            seen.add(above)
+            above = parents[above]
+        if above == id_:
+            yield Finding(id_, None, "it is an agent below itself, and cannot be opened", "restore a copy of the store")
 
 
 def survey(

@@ -1,6 +1,8 @@
-"""From a name to a model: openai:NAME, scripted:NAME, replay:FILE, or a Model object that is given."""
+"""From a name to a model: openai:NAME, anthropic:NAME, scripted:NAME, replay:FILE, or a Model object that is given."""
 
 import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
@@ -11,7 +13,8 @@ from callboard.actors.model import Model, Prompt, Reply, Say
 from callboard.actors.results import describe
 from callboard.actors.testing import ScriptedModel
 from callboard.actors.tool import Tool
-from callboard.runtime.models.openai import openai_model
+from callboard.runtime.models.anthropic import AnthropicModel
+from callboard.runtime.models.openai import OpenAIModel
 from callboard.runtime.models.replay import open_replay
 from callboard.runtime.models.scripted import PACE_S, SCRIPTS
 from callboard.runtime.settings import ModelConfig
@@ -20,7 +23,10 @@ LOGGER = logging.getLogger("callboard")
 STANDARD: Final = ModelConfig()
 CLOSE_S: Final = 2.0
 
-KNOWN = "openai:NAME, scripted:demo, replay:FILE, or a Model object"
+PROVIDERS: Final[Mapping[str, Callable[[str, ModelConfig], Model]]] = MappingProxyType(
+    {"openai": OpenAIModel, "anthropic": AnthropicModel}
+)
+KNOWN = "openai:NAME, anthropic:NAME, scripted:demo, replay:FILE, or a Model object"
 
 
 @runtime_checkable
@@ -59,6 +65,7 @@ class ModelNames:
 
     def __init__(self, default: Model | str | None, config: ModelConfig = STANDARD) -> None:
         self._made: dict[str, Model] = {}
+        self._given: list[Model] = []
         self._config = config
         self._name = default if isinstance(default, str) else None
         self._default: Model = ScriptedModel() if default is None else self._make(default)
@@ -124,6 +131,7 @@ class ModelNames:
         if not isinstance(model, str):
             if not isinstance(model, Model) or isinstance(model, type):
                 raise UsageError(f"model must be {KNOWN}; got {model!r:.80}.")
+            self._given.append(model)
             return model
         made = self._made.get(model)
         if made is None:
@@ -138,17 +146,17 @@ class ModelNames:
         return attrs.evolve(config, base_url=None, api=None, api_key_env=None, extra_body={})
 
     async def warm(self) -> None:
-        """(Trio) Import and build what the first request would need, for all that are made so far."""
+        """(Trio) Import and build what the first request would need, for all that are known so far."""
         async with trio.open_nursery() as nursery:
-            for model in self._made.values():
+            for model in (*self._given, *self._made.values()):
                 if isinstance(model, Warmed):
                     nursery.start_soon(_warmed, model)
 
     async def aclose(self) -> None:
-        """(Trio) Close the connections of all that were made here, side by side, within CLOSE_S."""
+        """(Trio) Close the connections of all, side by side, within CLOSE_S."""
         with trio.CancelScope(deadline=trio.current_time() + CLOSE_S, shield=True):
             async with trio.open_nursery() as nursery:
-                for model in self._made.values():
+                for model in (*self._given, *self._made.values()):
                     if isinstance(model, Closed):
                         nursery.start_soon(_closed, model)
 
@@ -173,6 +181,6 @@ def _by_name(name: str, config: ModelConfig) -> Model:
         return ScriptedModel(SCRIPTS[rest], delay_s=PACE_S)
     if kind == "replay" and rest:
         return open_replay(rest)
-    if kind == "openai" and rest:
-        return openai_model(rest, config)
+    if kind in PROVIDERS and rest:
+        return PROVIDERS[kind](rest, config)
     raise UsageError(f"model {name!r:.200} is not known: use {KNOWN}.")

@@ -1,16 +1,15 @@
 """The tools of a prompt as OpenAI's protocols name them, and calls back from those names."""
 
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any, Literal
 
 import attrs
 
 from callboard.actors.events import Call
 from callboard.actors.model import ToolSpec
-from callboard.runtime.models.openai_strict import has_optional, strict_schema, without_nulls
-from callboard.runtime.models.wire import plain_name
-
-CUT_ARGUMENTS = "the answer was cut at its token limit before these arguments were complete"
+from callboard.runtime.models.strict import has_optional, strict_schema, without_nulls
+from callboard.runtime.models.wire import CUT_ARGUMENTS, plain_name
 
 
 @attrs.frozen
@@ -60,13 +59,15 @@ class Catalogues:
     def __init__(self, kept_max: int = 16) -> None:
         self._kept_max = kept_max
         self._kept: dict[tuple[object, ...], tuple[tuple[ToolSpec, ...], Catalogue]] = {}
+        self._guard = Lock()  # long requests are written in threads
 
     def of(self, tools: tuple[ToolSpec, ...], api: Literal["responses", "chat"], *, strict: bool) -> Catalogue:
         """The catalogue of these tools."""
         key = (api, strict, *map(id, tools))
-        kept = self._kept.get(key)  # what is kept holds the tools, so no other has their identity
-        if kept is None:
-            if len(self._kept) >= self._kept_max:
-                del self._kept[next(iter(self._kept))]
-            kept = self._kept[key] = (tools, catalogue(tools, api, strict=strict))
+        with self._guard:
+            kept = self._kept.get(key)  # what is kept holds the tools, so no other has their identity
+            if kept is None:
+                if len(self._kept) >= self._kept_max:
+                    del self._kept[next(iter(self._kept))]
+                kept = self._kept[key] = (tools, catalogue(tools, api, strict=strict))
         return kept[1]

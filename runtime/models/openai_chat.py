@@ -4,18 +4,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
-import msgspec
 
 from callboard.actors.errors import ModelError
 from callboard.actors.events import Call, Usage
 from callboard.actors.model import STREAM_CLOSED, Reply, Say
+from callboard.runtime.models.fields import count_of, field, is_whole, text_of
 from callboard.runtime.models.openai_catalogue import Catalogue
-from callboard.runtime.models.openai_responses import FILTERED, count_of, field, text_of
-from callboard.runtime.models.openai_stream import DONE
+from callboard.runtime.models.openai_responses import FILTERED
 from callboard.runtime.models.refusals import Asked, judged, refusal_of
+from callboard.runtime.models.stream import DONE
 
+MORE: Final = ("tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "thinking")  # beside a text
 CUT: Final = ("length", "max_tokens", "model_length")
 BROKEN: Final = ("error",)
+OLD: Final = "function_call"  # the place of a call in the form that had one
 THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")  # one of them, where a server shows what it thinks
 
 
@@ -69,7 +71,13 @@ class ChatReply:
 
     def _choice(self, choice: Any) -> None:
         delta = field(choice, "delta")
-        delta = delta if isinstance(delta, Mapping) else field(choice, "message")
+        delta = delta if isinstance(delta, dict) else field(choice, "message")
+        if isinstance(delta, dict) and type(piece := delta.get("content")) is str and not any(map(delta.get, MORE)):
+            if piece:  # nearly all chunks are of this form
+                self._said.append(piece)
+                self._say(piece)
+            self._reason = text_of(choice, "finish_reason") or self._reason
+            return
         for key in THOUGHTS:
             if thought := text_of(delta, key):
                 self._say(thought, "reasoning")
@@ -83,8 +91,8 @@ class ChatReply:
             if isinstance(call, Mapping):
                 self._call(call)
         old = field(delta, "function_call")
-        if isinstance(old, Mapping):
-            self._call({"index": "old", "function": old})
+        if isinstance(old, Mapping) and all(one.index == OLD for one in self._calls):  # some say a call in both ways
+            self._call({"index": OLD, "function": old})
         self._reason = text_of(choice, "finish_reason") or self._reason
 
     def _call(self, delta: Mapping[str, Any]) -> None:
@@ -129,19 +137,9 @@ class ChatReply:
         calls: list[Call] = []
         for one in asked:
             arguments = one.arguments()
-            whole = not (cut and one is asked[-1] and not _is_whole(arguments))
+            whole = not (cut and one is asked[-1] and not is_whole(arguments))
             calls.append(self._tools.call(one.name, arguments, one.id, one.kind, whole=whole))
         return Reply("".join(self._said), calls, self._usage, truncated=cut)
-
-
-def _is_whole(arguments: Any) -> bool:
-    if not isinstance(arguments, str):
-        return True
-    try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError):
-        return False
-    return True
 
 
 def _content(content: Any) -> str:

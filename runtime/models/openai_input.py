@@ -9,20 +9,18 @@ import msgspec
 
 from callboard.actors.events import Call
 from callboard.actors.model import Developer, Prompt, User
+from callboard.runtime.models.history import NOTE, NOTHING_ASKED, Answered, Entry, Said, arguments_text, paired
 from callboard.runtime.models.openai_catalogue import Catalogue
 from callboard.runtime.models.openai_dialect import Dialect
-from callboard.runtime.models.openai_history import Answered, Entry, Said, paired
-from callboard.runtime.models.openai_strict import strict_schema
+from callboard.runtime.models.strict import strict_schema
 from callboard.runtime.models.wire import plain_name
 
 PROVIDER: Final = "openai"
-NOTHING_ASKED: Final = "(there is no message yet)"
-NOTE: Final = "<note>\n{text}\n</note>"  # a developer's words where there are no developers
 ANSWER: Final = "answer"  # what the schema of an answer is called
 
 
 @attrs.frozen
-class Request:
+class Written:
     """The body of a request, and which options of the dialect are in it."""
 
     body: Mapping[str, Any]
@@ -31,7 +29,7 @@ class Request:
 
 def responses_request(
     prompt: Prompt, model: str, tools: Catalogue, dialect: Dialect, output_tokens_max: int | None = None
-) -> Request:
+) -> Written:
     """The body of POST /responses: nothing is stored there, reasoning comes back encrypted."""
     entries = paired(prompt.messages)
     thoughts = [False]
@@ -63,12 +61,12 @@ def responses_request(
     if output_tokens_max is not None:
         body["max_output_tokens"] = output_tokens_max
     _add_tools(body, sent, tools)
-    return Request(body, frozenset(sent))
+    return Written(body, frozenset(sent))
 
 
 def chat_request(
     prompt: Prompt, model: str, tools: Catalogue, dialect: Dialect, output_tokens_max: int | None = None
-) -> Request:
+) -> Written:
     """The body of POST /chat/completions."""
     messages = list(_chat_messages(paired(prompt.messages), dialect))
     if not messages:
@@ -91,7 +89,7 @@ def chat_request(
         if dialect.tokens != "max_tokens":
             sent.add("tokens")
     _add_tools(body, sent, tools)
-    return Request(body, frozenset(sent))
+    return Written(body, frozenset(sent))
 
 
 def _add_tools(body: dict[str, Any], sent: set[str], tools: Catalogue) -> None:
@@ -156,18 +154,6 @@ def _call_item(one: Answered) -> dict[str, Any]:
     return {"type": "custom_tool_call", "call_id": one.id, "name": name, "input": _input_text(call)}
 
 
-def arguments_text(call: Call) -> str:
-    """The arguments as the JSON object that they have to be; what is none is shown inside one."""
-    arguments = call.arguments
-    if not isinstance(arguments, str):
-        return msgspec.json.encode(arguments if isinstance(arguments, dict) else {"arguments": arguments}).decode()
-    try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
-        return msgspec.json.encode({"arguments": arguments} if arguments.strip() else {}).decode()
-    return arguments
-
-
 def _input_text(call: Call) -> str:
     arguments = call.arguments
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
@@ -186,7 +172,7 @@ def _chat_messages(entries: list[Entry], dialect: Dialect) -> Iterator[dict[str,
             else:
                 yield {"role": "user" if isinstance(entry, User) else "developer", "content": entry.text}
             continue
-        made = list(_chat_said(entry))
+        made = list(_chat_said(entry, silence="" if dialect.plain else None))
         if made and users:
             yield {"role": "user", "content": "\n\n".join(users)}
             users = []
@@ -195,9 +181,10 @@ def _chat_messages(entries: list[Entry], dialect: Dialect) -> Iterator[dict[str,
         yield {"role": "user", "content": "\n\n".join(users)}
 
 
-def _chat_said(said: Said) -> Iterator[dict[str, Any]]:
-    text = said.message.text if said.message.text.strip() else None
-    if text is None and not said.calls:
+def _chat_said(said: Said, silence: str | None) -> Iterator[dict[str, Any]]:
+    """What the model said; `silence` is its text where it only called: templates of plain servers add it to a text."""
+    text = said.message.text if said.message.text.strip() else silence
+    if not text and not said.calls:
         return
     made: dict[str, Any] = {"role": "assistant", "content": text}
     if said.calls:

@@ -6,32 +6,14 @@ from typing import Any, Final
 from callboard.actors.errors import ModelError
 from callboard.actors.events import Call, Thought, Usage
 from callboard.actors.model import STREAM_CLOSED, Reply, Say
+from callboard.runtime.models.fields import count_of, field, text_of
 from callboard.runtime.models.openai_catalogue import Catalogue
 from callboard.runtime.models.openai_input import PROVIDER
 from callboard.runtime.models.refusals import Asked, Refusal, judged, refusal_of
+from callboard.runtime.models.wire import PARTS_GAP
 
 ENDS: Final = ("response.completed", "response.incomplete")
-PARTS_GAP: Final = "\n\n"  # between two messages, or two parts of a summary
 FILTERED: Final = "{host} cut this answer on grounds of its content."
-
-
-def field(value: Any, *path: str) -> Any:
-    """What is in there, or None."""
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-def text_of(value: Any, *path: str) -> str:
-    """The text in there, or an empty one."""
-    found = field(value, *path)
-    return found if isinstance(found, str) else ""
-
-
-def count_of(value: Any, *path: str) -> int:
-    """The count in there, or 0."""
-    found = field(value, *path)
-    return found if type(found) is int and found > 0 else 0
 
 
 class ResponsesReply:

@@ -82,6 +82,7 @@ OVERFLOW_WORDS: Final = (
     "context_length",
     "context size",
     "maximum context",
+    "context limit",
     "prompt is too long",
     "input is too long",
     "too many input tokens",

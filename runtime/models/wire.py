@@ -14,6 +14,8 @@ from callboard.actors.errors import UsageError
 SAID_MAX_CHARS = 300  # of what a provider says about an error
 KEY_MAX_CHARS = 16_384
 NO_KEY: Final = "none"  # sent where a server asks for none
+CUT_ARGUMENTS: Final = "the answer was cut at its token limit before these arguments were complete"
+PARTS_GAP: Final = "\n\n"  # between two messages of one answer, or two parts of what is shown of a thought
 HIDDEN: Final = "[key]"
 ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")  # all providers take these; one refuses longer ones
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # the same for names of tools, which have no dot there

@@ -94,13 +94,13 @@ def open_store(url: str, durability: Durability = "full") -> Store:
     scheme, colon, rest = url.partition(":")
     if scheme in ("postgresql", "postgres"):
         return _postgres(url, durability)
+    shown = f"{scheme}:..." if "@" in rest and not rest.startswith("///") else url  # there may be a password before it
     if scheme != "sqlite" or not colon:
-        shown = f"{scheme}:..." if "@" in rest else url  # there may be a password before it
         raise UsageError(f"store {shown!r} is not known: use {FORMS}.")
     where, _, query = rest.partition("?")
     name = unquote(where.removeprefix("///"))
     if not where.startswith("///") or not name or "\0" in name or name == ":memory:":
-        raise UsageError(f"store {url!r} names no file: use {FORMS}.")
+        raise UsageError(f"store {shown!r} names no file: use {FORMS}.")
     durability, lease_s = _options(url, query, durability)
     return SqliteStore(Path(name).expanduser(), durability=durability, lease_s=lease_s)
 

@@ -189,6 +189,10 @@ class Owning:
         if len(self.held) > KNOWN_MAX:
             self.held.clear()
 
+    def is_sure(self) -> bool:
+        """Whether nobody may have taken anything of ours: a program that was stopped may be asked before it renews."""
+        return self._renewed_s is not None and steady_s() - self._renewed_s <= self._lease_s
+
     # -- the lease -----------------------------------------------------------------------------------------------------
 
     def is_due(self) -> bool:

@@ -84,8 +84,9 @@ def address_of(url: str) -> Address:
             ours[unquote(name)] = unquote(value)
     conninfo = head + ("?" + "&".join(others) if others else "")
     try:
+        _check_marks(head)
         found = conninfo_to_dict(conninfo.replace("\0", "%00"))  # which is refused: libpq ends a text there
-    except (psycopg.Error, UnicodeError):
+    except (psycopg.Error, ValueError):
         raise UsageError(
             f"the store's url cannot be read: write {FORM}, other characters than letters and digits as %XX; options "
             f"are {OPTIONS}, and those of PostgreSQL."
@@ -94,6 +95,13 @@ def address_of(url: str) -> Address:
     shown = f"database {found.get('dbname') or found.get('user') or ''} at {where}"[:SHOWN_MAX_CHARS]
     schema, durability = _schema(ours.get("schema", SCHEMA)), _durability(ours.get("durability"))
     return Address(conninfo, shown, schema, durability, _lease(ours.get("lease")))
+
+
+def _check_marks(head: str) -> None:
+    """Refuse a password with `@` or `/` as they are: its rest would be taken, and shown, as a host or a database."""
+    where, _, path = head.partition("://")[2].partition("/")
+    if where.count("@") > 1 or "@" in path:
+        raise ValueError("more than one @")
 
 
 def _schema(name: str) -> str:

@@ -59,7 +59,7 @@ class PostgresRows:
 
     def is_ours(self, session: str) -> bool:
         """Whether nothing has to be asked to know that we own it."""
-        return self._own.is_known(session) and session not in self.refused
+        return self._own.is_known(session) and self._own.is_sure() and session not in self.refused
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Make all entries durable but those of sessions in `refused`, which may grow by this.

@@ -60,6 +60,7 @@ class SqliteStore:
         self._rows: Rows | None = None
         self._commits: Commits | None = None
         self._reading: Reading | None = None
+        self._place = self.path.absolute()  # wherever the program goes meanwhile
         check_place(self.path)
 
     def open(self, run_soon: RunSoon) -> None:
@@ -69,11 +70,11 @@ class SqliteStore:
         """
         if self._commits is not None:
             raise UsageError(f"the store {self.path} is open already: close it first.")
-        db = open_writer(self.path, full=self._full, busy_s=self._limits.retry_s)
+        db = open_writer(self._place, full=self._full, busy_s=self._limits.retry_s)
         self._ends.clear()
-        self._reading = Reading(self.path, self._limits.retry_s)
-        own = Owning(db, str(self.path), self._limits.lease_s, WallClock().now_ms)
-        rows = self._rows = Rows(db, self.path, own, full=self._full)
+        self._reading = Reading(self._place, self._limits.retry_s)
+        own = Owning(db, str(self._place), self._limits.lease_s, WallClock().now_ms)
+        rows = self._rows = Rows(db, self._place, own, full=self._full)
         self._commits = Commits(rows, run_soon, self._notify, self._limits, inline=not self._full)
 
     def append(
@@ -151,7 +152,7 @@ class SqliteStore:
 
     def look(self) -> Reading:
         """The reading half alone, for who changes nothing; the store need not be open."""
-        return Reading(self.path, self._limits.retry_s)
+        return Reading(self._place, self._limits.retry_s)
 
     def read(self, session: str, after: int, limit: int) -> list[Record]:
         """Committed records with seq > after, in order, at most `limit`."""

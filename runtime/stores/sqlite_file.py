@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeAlias
 
 from callboard.actors.errors import LogError, UsageError
 from callboard.runtime.clock import steady_s
@@ -99,6 +100,25 @@ def make_place(path: Path) -> None:
             path.touch(mode=0o600, exist_ok=False)
     except OSError as error:
         raise UsageError(f"{path} cannot be created: {error.strerror}: use another path.") from None
+
+
+Lying: TypeAlias = tuple[tuple[int, int] | None, tuple[int, int] | None]
+
+
+def lying_at(place: str) -> Lying:
+    """Which file lies there and which write-ahead log, by device and number; None for one that is not there.
+
+    An `OSError` where nobody may look.
+    """
+    return _number_of(place), _number_of(f"{place}-wal")
+
+
+def _number_of(place: str) -> tuple[int, int] | None:
+    try:
+        seen = os.stat(place)  # noqa: PTH116 - half the time of a Path, at each commit
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return seen.st_dev, seen.st_ino
 
 
 def open_writer(path: Path, *, full: bool, busy_s: float) -> sqlite3.Connection:

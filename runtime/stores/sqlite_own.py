@@ -156,13 +156,20 @@ class Owning:
             self.numbers.clear()
             self.epochs.clear()
 
+    def is_sure(self) -> bool:
+        """Whether nobody may have taken anything of ours, as after the lease, or when the clock was set back.
+
+        A program that was stopped may be asked before it renews.
+        """
+        return not self.doubtful and 0 <= self._lease_ms - self._now_ms() <= self._here.length_ms
+
     # -- the lease -----------------------------------------------------------------------------------------------------
 
     def renew_if_due(self) -> bool:
         """Make the lease last again, as a transaction of its own; whether that was due."""
         if not self._lease_ms or steady_s() - self._renewed_s < self._lease_s / RENEWALS_MIN:
             return False
-        self.doubtful = self.doubtful or self._now_ms() > self._lease_ms
+        self.doubtful = not self.is_sure()
         self._renew()
         return True
 

@@ -1,6 +1,7 @@
 """How a group of appends becomes rows in one transaction, and which session of it is refused."""
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
@@ -9,9 +10,10 @@ from typing import Any, Final
 
 from callboard.actors.errors import LogError
 from callboard.actors.store import Due, Header, Record, Snapshot
+from callboard.runtime.clock import steady_s
 from callboard.runtime.stores.owners import taken_over
 from callboard.runtime.stores.snaps import Snaps
-from callboard.runtime.stores.sqlite_file import code_of, explained
+from callboard.runtime.stores.sqlite_file import code_of, explained, lying_at
 from callboard.runtime.stores.sqlite_names import rename
 from callboard.runtime.stores.sqlite_own import Owning, Refused
 from callboard.runtime.stores.sqlite_wide import ROWS_MAX, Wide
@@ -28,6 +30,13 @@ WAL_PAGES_MAX: Final = 1_000
 """The log is checkpointed when it is about so long and nobody waits, or four times so long."""
 PAGE_BYTES: Final = 3_500
 """What of a page holds bodies."""
+
+LOOK_S: Final = 0.05
+"""So often it is looked whether the file is still where it was, when no commit waits for the disk."""
+MOVED: Final = (
+    "{path} was removed, moved or replaced while this program writes to it, and what it wrote now nobody would find: "
+    "put the file and its -wal back, or end this program."
+)
 
 # The rows themselves are at fault, and no other disk would take them: a number that is taken or too large, a wrong
 # type, a body over SQLite's limit.
@@ -46,6 +55,8 @@ class Rows:
         """Sessions that write no more through this store until they are claimed again, and why."""
         self.snaps = Snaps()
         self._wal_pages = 0
+        self._real = os.path.realpath(path)
+        self._lies, self._looked_s = lying_at(self._real), 0.0
         # Who owns the session is asked with each row: a stale epoch finds no number, no row may have none, and so
         # nothing of the statement is written.
         self._events = Wide(
@@ -76,6 +87,7 @@ class Rows:
         Raises `Trouble` when the disk does not take them; then nothing was written.
         """
         self._own.trim()
+        self._check_place()
         try:
             try:
                 self._together(entries)
@@ -88,6 +100,22 @@ class Rows:
         self._own.settled()
         self._wal_pages += 2 + len(entries) + sum(entry.size_bytes for entry in entries) // PAGE_BYTES
 
+    def _check_place(self) -> None:
+        """Raise `Trouble` when the path leads to another file by now: SQLite would write to one without a name."""
+        now_s = steady_s()
+        if not self._full and now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        try:
+            lies = lying_at(self._real)
+        except OSError:  # nobody may look there, which says nothing
+            return
+        if self._lies[1] is None:  # the log is made at the first write
+            self._lies = (self._lies[0], lies[1])
+        if lies != self._lies:
+            self._looked_s = 0.0  # the next try looks again
+            raise Trouble(LogError(MOVED.format(path=self._path)), passing=True, silent=False)
+
     def _trouble(self, error: sqlite3.Error) -> Trouble:
         busy = code_of(error) == sqlite3.SQLITE_BUSY
         passing = isinstance(error, sqlite3.OperationalError)
@@ -95,11 +123,12 @@ class Rows:
 
     def is_ours(self, session: str) -> bool:
         """Whether nothing has to be asked to know that we own it."""
-        return session in self._own.numbers and not self._own.doubtful
+        return session in self._own.numbers and self._own.is_sure()
 
     def grant(self, wishes: Sequence[Wish]) -> Mapping[str, LogError]:
         """Claim, release and rename in order; the sessions of wishes that cannot be, and why. Raises `Trouble`."""
         denied: dict[str, LogError] = {}
+        self._check_place()
         if self.snaps.wait_for({wish.session for wish in wishes if isinstance(wish, Release)}):
             self._keep()  # who is released is nobody's then
         try:

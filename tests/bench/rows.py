@@ -12,6 +12,7 @@ from . import (
     rows_step,
     rows_stored,
     rows_timers,
+    rows_wire,
 )
 from .row import Row
 
@@ -25,6 +26,7 @@ ROWS: tuple[Row, ...] = (
     *rows_stored.ROWS,
     *rows_timers.ROWS,
     *rows_scrape.ROWS,
+    *rows_wire.ROWS,
 )
 
 

@@ -10,7 +10,7 @@ from tests.sse_server import SseServer
 
 from callboard.actors.errors import ModelError
 from callboard.actors.model import Reply, User
-from callboard.runtime.models.openai import OpenAIModel, openai_model
+from callboard.runtime.models.openai import OpenAIModel
 from callboard.runtime.settings import ModelConfig
 
 KEY = "sk-planted-0123456789"
@@ -33,7 +33,7 @@ def run(
     """Use one model on Trio, with the planted key, and close it."""
 
     async def used() -> Any:
-        model = openai_model("gpt-x", ModelConfig(base_url=server.url + "/v1", api=api, **more))
+        model = OpenAIModel("gpt-x", ModelConfig(base_url=server.url + "/v1", api=api, **more))
         try:
             with trio.fail_after(20):
                 return await use(model)

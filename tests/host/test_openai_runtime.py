@@ -14,9 +14,9 @@ from callboard.actors.messages import Interrupting
 from callboard.actors.notices import Delta
 from callboard.runtime import open_runtime
 from callboard.runtime.config import RuntimeConfig
-from callboard.runtime.models import openai as module
+from callboard.runtime.models import provider as module
 from callboard.runtime.models.names import ModelNames
-from callboard.runtime.models.openai import OpenAIModel, openai_model
+from callboard.runtime.models.openai import OpenAIModel
 from callboard.runtime.settings import ModelConfig
 
 from .openai_asked import KEY, run
@@ -28,10 +28,10 @@ def test_mistakes_are_told_when_a_model_is_made(monkeypatch):
     with pytest.raises(UsageError, match=r"there is no key for api\.openai\.com: set OPENAI_API_KEY, or"):
         ModelNames("openai:gpt-x")
     with pytest.raises(UsageError, match="base_url must be like"):
-        openai_model("gpt-x", ModelConfig(base_url="nowhere"))
+        OpenAIModel("gpt-x", ModelConfig(base_url="nowhere"))
     for name in (" ", "x" * 201, "a\nb"):
         with pytest.raises(UsageError, match="openai:NAME takes the name of a model"):
-            openai_model(name, ModelConfig())
+            OpenAIModel(name, ModelConfig())
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"model 'openai:gpt-x' needs more packages: install callboard\[openai\]\."):
         ModelNames("openai:gpt-x")
@@ -40,8 +40,8 @@ def test_mistakes_are_told_when_a_model_is_made(monkeypatch):
 def test_nothing_shows_the_key(monkeypatch):
     """What a model looks like in a log does not hold its key."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    model = openai_model("gpt-x", ModelConfig(base_url="http://127.0.0.1:9/v1"))
-    assert "OpenAIModel('gpt-x', 'responses', 'http://127.0.0.1:9/v1')" == repr(model)
+    model = OpenAIModel("gpt-x", ModelConfig(base_url="http://127.0.0.1:9/v1"))
+    assert "OpenAIModel('gpt-x', 'http://127.0.0.1:9/v1/responses')" == repr(model)
     assert KEY not in str(vars(model)["_asked"])
 
 

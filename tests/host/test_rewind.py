@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 import sqlite3
 from pathlib import Path
 
@@ -265,7 +264,7 @@ async def test_every_state_of_the_disk_is_before_or_after(tmp_path):
         copies.append(_copy(path, tmp_path / "last.db"))
         await rewinding
     seen = set()
-    for copy in (copies[:: len(copies) // 12 + 1]) + copies[-1:]:
+    for copy in dict.fromkeys((*copies[:: len(copies) // 12 + 1], copies[-1])):
         async with open_runtime(model=echo(), store=f"sqlite:///{copy}") as rt:
             ids = {one.id for one in await rt.stored()}
             s = await rt.open("s")
@@ -276,11 +275,26 @@ async def test_every_state_of_the_disk_is_before_or_after(tmp_path):
 
 
 def _copy(path: Path, to: Path) -> Path:
-    shutil.copy(path, to)
-    wal = path.with_name(f"{path.name}-wal")
-    if wal.exists():
-        shutil.copy(wal, to.with_name(f"{to.name}-wal"))
+    """Both files as they are at one moment: read until a second reading finds the same."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    read = [one.read_bytes() if one.exists() else b"" for one in files]
+    while (again := [one.read_bytes() if one.exists() else b"" for one in files]) != read:
+        read = again
+    for one, data in zip((to, to.with_name(f"{to.name}-wal")), read, strict=True):
+        if data:
+            one.write_bytes(data)
     with contextlib.closing(sqlite3.connect(to)) as db:
         db.execute("DELETE FROM owners")  # this program lives on, the one that the copy is of does not
         db.commit()
     return to
+
+
+async def test_a_session_with_the_name_of_the_fork_is_in_the_way(store):
+    """A session that somebody called ID~rewind is never touched: rewinding ID says that it is in the way."""
+    async with open_runtime(model=echo(), store=store) as rt:
+        s, other = await rt.create("s"), await rt.create("s~rewind")
+        await s.run("one")
+        await other.run("mine")
+        with pytest.raises(UsageError, match="'s~rewind' is in the way"):
+            await s.rewind(0)
+        assert (2, 2) == ((await s.run("two")).turn, (await other.run("mine")).turn)

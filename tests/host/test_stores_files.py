@@ -206,3 +206,21 @@ def test_programs_that_make_one_file_at_once_all_get_it(tmp_path):
         running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
         said = [one.communicate(timeout=30)[1] for one in running]
         assert [(0, "")] * 4 == [(one.returncode, text) for one, text in zip(running, said, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:quiet@please@127.0.0.1:1/db",
+        "postgresql://me:quiet/please@127.0.0.1:1/db",
+        "postgresql://me:quiet/ple@ase@127.0.0.1:1/db",
+        "sqlite://me:quiet-please@127.0.0.1/db",
+        "postgres+x://me:quiet-please@127.0.0.1/db",
+    ],
+)
+def test_no_part_of_a_password_is_told(url):
+    """A password whose `@` or `/` is not written as %XX, or under the wrong scheme, is refused and not repeated."""
+    pytest.importorskip("psycopg")
+    with pytest.raises(UsageError) as raised:
+        open_store(url)
+    assert not any(part in str(raised.value) for part in ("quiet", "please", "ase@"))

@@ -49,6 +49,19 @@ async def test_the_maker_of_a_session_owns_it(make):
         assert await fill(one, "s", 1) is None
 
 
+async def test_a_claim_behind_the_lease_is_asked_of_the_store(make):
+    """A program that was stopped and claims before it renews hears that another has the session now."""
+    with opened(make(SHORT_S)) as one, opened(make(SHORT_S)) as two:
+        assert await fill(one, "s") is None
+        with stopped(one):
+            await asyncio.sleep(1.5 * SHORT_S)
+            assert await claimed(two, "s") is None
+            asking = asyncio.ensure_future(claimed(one, "s"))
+            await asyncio.sleep(0)
+            assert not asking.done()
+        assert isinstance(await asking, Fenced)
+
+
 async def test_what_is_not_stored_needs_no_claim(make):
     """A session nobody has written to can be claimed by all; its first record decides."""
     with opened(make()) as one, opened(make()) as two:

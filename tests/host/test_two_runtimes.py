@@ -271,6 +271,20 @@ async def test_two_runtimes_make_one_fork(url):
             await loser.open("f")
 
 
+async def test_a_rewind_by_who_lost_the_session_leaves_nothing(url):
+    """It is `Fenced` before anything is copied, and the one who has the session now can rewind it."""
+    async with pair(url) as (one, two):
+        lost = await one.create("s")
+        await lost.run("first")
+        s = await taken(one, two)
+        await s.run("second")
+        with pytest.raises(Fenced, match="session 's' is held by another program"):
+            await lost.rewind(0)
+        assert ["s"] == [header.id for header in await asyncio.to_thread(two.store.headers)]
+        assert 0 == (await s.rewind(0)).at
+        assert 1 == (await s.run("anew")).turn
+
+
 async def test_two_runtimes_create_one_session(url):
     """Of two that create the same id at once one has it, and the other is told so."""
     async with pair(url) as (one, two):

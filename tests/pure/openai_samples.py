@@ -8,8 +8,8 @@ from callboard.actors.model import Prompt, Reply, ToolSpec
 from callboard.runtime.models.openai_catalogue import catalogue
 from callboard.runtime.models.openai_chat import ChatReply
 from callboard.runtime.models.openai_responses import ResponsesReply
-from callboard.runtime.models.openai_stream import DONE
 from callboard.runtime.models.refusals import Asked
+from callboard.runtime.models.stream import DONE
 
 ASKED = Asked(model="gpt-x", host="api.openai.com", variable="OPENAI_API_KEY", secrets=("sk-planted-key",))
 OPEN = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

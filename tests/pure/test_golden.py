@@ -38,6 +38,8 @@ DIGESTS = {
     "crash-1.jsonl": "aaaecab41a407366aeb490a7cd9bf18636eee3364be52fbd5bcaf8058bb01b12",
     "crash-1.repaired.jsonl": "7a09f28521f78e866ce69e95a9e0606011984e3492f958ba5446a080b29feaf8",
     "hooks-1.jsonl": "9612d690fecd56b128dcd56e79d264e5645f77de2a2b702eaefe220e2078add4",
+    "models-1.jsonl": "42297f827e0af0583f197667fdaff53dbaafee7502dee4c0518379895e8a56ad",
+    "models-1.state.json": "627b5a7f5b6b66c95e2f65510a342901bbdfd9348af900fdaa2fd6a4b3b49e73",
     "neighbours-1.jsonl": "45a79e41267d4f4cd603487a3ba45cc01e079c967c6687672fccb4a5a59b9670",
     "neighbours-1.state.json": "dfac3dc762c894b25f359d04bb44745d3828b43a060601def17a4e54b768a94b",
     "recovered-1.jsonl": "a804f3f5a6c85ea0deefcf5aaf022a760fa082f09b677e5f9f02e8a97605add4",

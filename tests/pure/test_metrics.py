@@ -166,7 +166,7 @@ NOT_COUNTED: tuple[core.Event, ...] = (
     core.HookWarned("gate", "look"),  # the same
     core.CellCalled("c", core.Call("grep", {}, "c.1")),  # counted when it returns
     facts.ToolsFound(("grep",)),
-    core.SessionForked("s", 5),
+    *(core.SessionForked("s", 5), core.ModelChosen("scripted:demo")),
     *(core.MessageEdited("m", "ho"), core.VerbAnswered("v", "interrupt", {"type": "Idle"})),
     *(core.ShellStarted("m", "ls", 1), core.ShellEnded("m", "exited", 0)),
     *(facts.PlanUpdated(None, ()), facts.PlanModeRequested(active=True)),

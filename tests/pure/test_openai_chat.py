@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from callboard.actors.errors import ModelError
 from callboard.actors.events import Call, Usage
 from callboard.actors.model import STREAM_CLOSED, Reply
-from callboard.runtime.models.openai_catalogue import CUT_ARGUMENTS
+from callboard.runtime.models.wire import CUT_ARGUMENTS
 
 from .openai_samples import VALUES, Said, asks, chatted, chunk
 
@@ -128,6 +128,22 @@ DIALECTS: dict[str, tuple[tuple[Any, ...], Reply]] = {
             chunk("function_call", function_call={"arguments": '"x"}'}),
         ),
         Reply("", [Call("cut", '{"path":"x"}')]),
+    ),
+    "a call in both forms": (
+        (
+            chunk(role="assistant", content=None, function_call=None, tool_calls=None),
+            *(
+                chunk(
+                    function_call={"name": "cut", "arguments": piece},
+                    tool_calls=[
+                        {"index": 0, "id": "c1", "type": "function", "function": {"name": "cut", "arguments": piece}}
+                    ],
+                )
+                for piece in ('{"path":', '"x"}')
+            ),
+            chunk("tool_calls", function_call={"name": "cut", "arguments": ""}),
+        ),
+        Reply("", [ONE]),
     ),
     "a custom call": (
         (

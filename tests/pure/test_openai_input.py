@@ -13,16 +13,14 @@ from pydantic import TypeAdapter
 
 from callboard.actors.events import Call, Thought
 from callboard.actors.model import Assistant, Developer, Result, User
-from callboard.runtime.models.openai import encoded
+from callboard.runtime.models.history import NO_RESULT, NOTHING_ASKED, arguments_text, paired
 from callboard.runtime.models.openai_catalogue import Catalogues, catalogue
 from callboard.runtime.models.openai_dialect import Dialect
-from callboard.runtime.models.openai_history import NO_RESULT, paired
 from callboard.runtime.models.openai_input import (
-    NOTHING_ASKED,
-    arguments_text,
     chat_request,
     responses_request,
 )
+from callboard.runtime.models.provider import encoded
 from callboard.runtime.models.wire import ID_PATTERN, plain_id
 
 from .openai_samples import CUT, FREE, LOOK, TOOLS, prompt
@@ -253,6 +251,9 @@ def test_a_chat_with_a_server_that_only_speaks_like_openai():
         ),
     } == body
     assert [{"role": "user", "content": NOTHING_ASKED}] == chat(dialect=PLAIN)["messages"]
+    assert ["", "1"] == [
+        one["content"] for one in chat(Assistant("", (A,)), Result("a", "f", "1"), dialect=PLAIN)["messages"]
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.model import STREAM_CLOSED
-from callboard.runtime.models.openai_dialect import Learned, learned
+from callboard.runtime.models.dialect import Learned, learned
+from callboard.runtime.models.openai_dialect import OPTIONS
 from callboard.runtime.models.refusals import Refusal, judged, refusal_of, unreachable
 
 from .openai_samples import ASKED, VALUES
@@ -275,5 +276,5 @@ LEARNED: list[tuple[int, str, str, str, Learned | None]] = [
 def test_what_a_refusal_teaches(status, code, param, message, change):
     """An option that a server does not know is left out from then on; one that was not sent teaches nothing."""
     refusal = Refusal(status=status, code=code, message=message)
-    assert change == learned(refusal, param, SENT)
-    assert learned(refusal, param, frozenset()) is None
+    assert change == learned(OPTIONS, refusal, param, SENT)
+    assert learned(OPTIONS, refusal, param, frozenset()) is None

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from callboard.actors.errors import ModelError
 from callboard.actors.events import Call, Thought, Usage
 from callboard.actors.model import STREAM_CLOSED, Assistant, Reply, Result, User
-from callboard.runtime.models.openai_catalogue import CUT_ARGUMENTS, catalogue
+from callboard.runtime.models.openai_catalogue import catalogue
 from callboard.runtime.models.openai_dialect import Dialect
 from callboard.runtime.models.openai_input import responses_request
+from callboard.runtime.models.wire import CUT_ARGUMENTS
 
 from .openai_samples import TOOLS, VALUES, Said, ended, function, heard, message, prompt, reasoning
 

@@ -13,7 +13,7 @@ import trio
 from callboard.actors.books import TURN
 from callboard.actors.codec import Codec
 from callboard.actors.envelope import Envelope
-from callboard.actors.errors import LogError, SessionClosed
+from callboard.actors.errors import LogError, SessionClosed, SessionNotFound
 from callboard.actors.events import TurnEnded, TurnRecovered
 from callboard.actors.facts import ChildClosed, ChildEnded
 from callboard.actors.memory import MemoryStore
@@ -33,7 +33,16 @@ from .treechecks import orphans
 from .trees import trees
 
 SEEDS_MAX = 60
-FOUND = (20_340, 20_561, 21_016, 30_728, 32_410, 32_634)  # each found something once, which has a test of its own below
+FOUND = (
+    20_340,
+    20_561,
+    21_016,
+    30_728,
+    32_410,
+    32_634,
+    200_598,
+    202_814,
+)  # each found something once, and has a test of its own
 BLOCKS = 4
 
 
@@ -45,9 +54,15 @@ def test_every_promise_holds_in_whole_trees(block):
 
 
 async def play(prompt: Prompt) -> Reply:
-    """An agent's first turn takes a minute where its task says so."""
-    if any(getattr(message, "text", "") == "last" for message in prompt.messages):
-        await trio.sleep(60)
+    """An agent's first turn takes a minute where its task says so, or `linger`s for a part of the abort window."""
+    tasks = [getattr(message, "text", "") for message in prompt.messages]
+    if "last" in tasks or "linger" in tasks:
+        try:
+            await trio.sleep(60)
+        finally:
+            if "linger" in tasks:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(0.05)
     return Reply(f"{prompt.session} {prompt.turn}")
 
 
@@ -317,3 +332,23 @@ async def test_a_reader_that_comes_while_a_session_loads_misses_nothing():
                 if isinstance(item, Envelope) and isinstance(item.event, TurnEnded) and item.event.turn == 2:
                     break
     assert list(range(last - 2, read[-1].seq + 1)) == [item.seq for item in read]
+
+
+async def test_an_agent_out_of_memory_does_not_come_back_while_those_above_it_are_stopped():
+    """A message for it, while its sibling takes its time to end, finds it closed and brings nobody back."""
+    store = MemoryStore()
+    async with grown(store, idle_evict_s=5.0) as grove:
+        registry = grove.sessions.registry
+        await grove.create("p")
+        resting = await spawned(grove, "p", "a")
+        await resting.wait(1)
+        await until(lambda: registry.is_passivated("p.a"))
+        await spawned(grove, "p", "b", "linger")
+        await until(lambda: registry.actor("p.b").phase.value == "running")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(grove.sessions.stop_session, "p")
+            await trio.sleep(0.02)
+            assert registry.actor("p.b").phase.value == "stopping"
+            with pytest.raises((SessionClosed, SessionNotFound)):
+                await resting.submit("come back")
+        assert not registry.places()

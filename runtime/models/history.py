@@ -4,11 +4,14 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import attrs
+import msgspec
 
 from callboard.actors.events import Call
 from callboard.actors.model import Assistant, Developer, PromptMessage, Result, User
 from callboard.runtime.models.wire import plain_id
 
+NOTHING_ASKED: Final = "(there is no message yet)"
+NOTE: Final = "<note>\n{text}\n</note>"  # a developer's words where there are no developers
 NO_RESULT: Final = "no result of this call was kept"
 
 
@@ -72,3 +75,15 @@ def _own(id_: str, used: set[str]) -> str:
         own = f"{plain[:30]}_{again}"
     used.add(own)
     return own
+
+
+def arguments_text(call: Call) -> str:
+    """The arguments as the JSON object that they have to be; what is none is shown inside one."""
+    arguments = call.arguments
+    if not isinstance(arguments, str):
+        return msgspec.json.encode(arguments if isinstance(arguments, dict) else {"arguments": arguments}).decode()
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
+        return msgspec.json.encode({"arguments": arguments} if arguments.strip() else {}).decode()
+    return arguments

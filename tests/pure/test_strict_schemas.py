@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.schema import struct_schema
-from callboard.runtime.models.openai_strict import (
+from callboard.runtime.models.strict import (
     DEPTH_MAX,
     PROPERTIES_MAX,
     has_optional,

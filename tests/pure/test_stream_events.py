@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.runtime.models import openai_stream
-from callboard.runtime.models.openai_stream import DONE, Events, Unreadable
+from callboard.runtime.models import stream
+from callboard.runtime.models.stream import DONE, Events, Unreadable
 
 STREAM = (
     '\ufeffdata: {"n":0}\n\n: hello\n\nevent: a\ndata: {"n":1}\n\n'
@@ -69,7 +69,7 @@ def test_what_is_no_json_is_told(data):
 
 def test_an_event_has_a_bound(monkeypatch):
     """An event without an end, in one line or in many, is refused before it fills the memory."""
-    monkeypatch.setattr(openai_stream, "EVENT_BYTES_MAX", 1000)
+    monkeypatch.setattr(stream, "EVENT_BYTES_MAX", 1000)
     for chunk in (b"data: " + b"x" * 60, b"data: xxxxxxxxxxxxxxxxxxxx\n"):
         with pytest.raises(Unreadable, match="larger than 1,000 bytes"):
             read(*[chunk] * 100)
