@@ -25,6 +25,7 @@ SAYS: Final = {
     "before": "before it reached the disk",
     "after": "once it was on the disk, before anybody heard",
 }
+NO_POINTS = "at names no death to play: leave it out for all of them."
 NO_APPENDS = "{name} appended nothing to the store that opens(store) was given, so nothing dies: pass it to open_lab."
 NEXT = "What now?"
 ALL_MAX = 1_000_000
@@ -179,8 +180,11 @@ def crash_at_each_append(
     total = first.writes
     if not total:
         raise UsageError(NO_APPENDS.format(name=name_of(story)))
+    points = tuple(_points(total) if at is None else at)
+    if not points:
+        raise UsageError(NO_POINTS)
     count = 0
-    for n, kept in _points(total) if at is None else at:
+    for n, kept in points:
         one = life()
         try:
             run_in_virtual_time(one.until, n, kept, seed=seed, bounds=limits)

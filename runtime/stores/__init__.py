@@ -6,6 +6,7 @@ writing       what group commit is given, and what it asks of whatever it writes
 commits       group commit: who commits, when, and what happens when the disk refuses
 owners        which program holds a session, and whether another may take it now
 snaps         snapshots of projections on their way to the disk
+durable       what stores on a disk share
 sqlite_file   the SQLite file: where it may lie, whose it is, its tables and version
 sqlite_wide   one SQL statement over many rows
 sqlite_own    which sessions of the file are ours, and the lease that keeps them

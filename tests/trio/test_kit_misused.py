@@ -138,6 +138,14 @@ def test_a_story_that_cannot_die_is_refused(story, opens):
         crash_at_each_append(story, opens=opens)
 
 
+def test_deaths_that_are_none_are_refused():
+    """An empty `at` would play nothing and say that all is well."""
+    with pytest.raises(UsageError, match="at names no death to play"):
+        crash_at_each_append(
+            one_turn, opens=lambda store: open_lab(ScriptedModel([Reply("Done.")]), store=store), at=[]
+        )
+
+
 @pytest.mark.parametrize(
     ("what", "says"),
     [

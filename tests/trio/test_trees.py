@@ -61,8 +61,8 @@ async def play(prompt: Prompt) -> Reply:
             await trio.sleep(60)
         finally:
             if "linger" in tasks:
-                with trio.CancelScope(shield=True):
-                    await trio.sleep(0.05)
+                with trio.move_on_after(0.05, shield=True):
+                    await trio.sleep_forever()
     return Reply(f"{prompt.session} {prompt.turn}")
 
 
