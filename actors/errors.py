@@ -85,5 +85,9 @@ class IntensityReached(CallboardError):
     """A supervisor restarted its children too often and gave up; for the operator."""
 
 
+class Expected(Exception):
+    """An end that a supervised child is made for: it is told as a warning, in its own words."""
+
+
 class Dropped(BaseException):
     """Thrown into a tool that swallowed its cancellation; a BaseException, so that `except Exception` lets it by."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import attrs
 import trio
 
-from callboard.actors.errors import MissingExtra, ToolError
+from callboard.actors.errors import Expected, MissingExtra, ToolError
 from callboard.actors.plugin import Failed, View
 from callboard.plugins.mcp_program import CLOSE_S, LOGGED_LINES_MAX, SAID_MAX_CHARS, Program
 from callboard.plugins.mcp_results import FAILED, has_failed, text_of
@@ -44,7 +44,7 @@ NEEDED_BY = "[mcp]"
 Phase: TypeAlias = Literal["waiting", "connecting", "ready", "stopped"]
 
 
-class ServerLost(Exception):
+class ServerLost(Expected):
     """A connection ended; the text says why."""
 
 

@@ -329,7 +329,7 @@ class Runtime:
     @property
     def commands(self) -> Mapping[str, Command]:
         """What plugins let people type as `/NAME`."""
-        return self._ground.stage.commands
+        return self._ground.commands
 
     def sessions(self) -> tuple[SessionHandle, ...]:
         """All sessions that are open, in memory or passivated."""

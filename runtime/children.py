@@ -1,12 +1,16 @@
 """What a supervisor keeps and says of its children: books, records, how they ended, a crash as one line."""
 
+import logging
 from typing import Any, Literal, Protocol, get_args
 
 import attrs
 import trio
 
 from callboard.actors.childspec import Exit, Restart, Spec, Strategy
+from callboard.actors.errors import Expected
 from callboard.runtime.crossing import Outcome, Spawned
+
+LOGGER = logging.getLogger("callboard")
 
 EXITS: tuple[Exit, ...] = get_args(Exit)
 
@@ -85,6 +89,15 @@ def exit_of(outcome: Outcome) -> Exit:
         return "crashed"
     value = outcome.value
     return next((how for how in EXITS if isinstance(value, str) and how == value), "normal")
+
+
+def log_crash(child: str, supervisor: str, error: BaseException) -> None:
+    """Tell of an error that ended a child; one that its work may well end in is a warning, in its own words."""
+    if isinstance(error, Expected):
+        LOGGER.warning("%s", error)
+        return
+    LOGGER.error("child %s of %s crashed: %s", child, supervisor, crash_text(error))
+    LOGGER.debug("child %s of %s crashed", child, supervisor, exc_info=error)
 
 
 def crash_text(error: BaseException) -> str:

@@ -89,6 +89,9 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook_factory(attrs.has, lambda kind: _checking(converter, kind))
     for kind in (bool, int, float, str):
         converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook_func(
+        lambda kind: kind == Mapping[str, Any], lambda value, kind: dict(_table(value))
+    )
     for named in (ToolConfig, HookConfig, McpConfig, PriceConfig, RoleConfig, Rule, str):
         converter.register_structure_hook_func(_is_named(named), _each_named(converter, named))
     converter.register_structure_hook_func(_is_literal, _one_of)

@@ -63,6 +63,7 @@ class Ground:
     ) -> None:
         self._parts, self._on_due, self._snapshot = parts, on_due, snapshot
         self._fewer: asyncio.Future[None] | None = None
+        self.commands = {one.name: one for plugin in parts.assembly.plugins for one in plugin.commands}
         self.vitals = Vitals()
         self.tracing: Tracing | None = None
         self.listener: Callable[[Notice], None] | None = None  # who hears every notice besides the metrics

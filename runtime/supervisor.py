@@ -28,7 +28,7 @@ from callboard.actors.childspec import (
 )
 from callboard.actors.errors import IntensityReached, SessionClosed, UsageError
 from callboard.actors.notices import ChildRestarted
-from callboard.runtime.children import Child, ChildRecord, SupervisorRecord, crash_text, exit_of
+from callboard.runtime.children import Child, ChildRecord, SupervisorRecord, crash_text, exit_of, log_crash
 from callboard.runtime.crossing import Outcome, Spawned, Starts
 from callboard.runtime.guest import ABORT_WINDOW_S
 from callboard.runtime.waiting import Gate, Pending
@@ -235,8 +235,7 @@ class Supervisor:
     def child_ended(self, child: Child, outcome: Outcome) -> None:
         """(a child's books) It has ended; what follows is decided here."""
         if outcome.error is not None:
-            _log.error("child %s of %s crashed: %s", child.spec.id, self.id, crash_text(outcome.error))
-            _log.debug("child %s of %s crashed", child.spec.id, self.id, exc_info=outcome.error)
+            log_crash(child.spec.id, self.id, outcome.error)
         if self._left.get(child.spec.id) is child:
             del self._left[child.spec.id]
             self._look_empty()

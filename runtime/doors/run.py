@@ -76,8 +76,6 @@ def run(options: RunOptions, output: Output) -> int:
     replays = model.startswith("replay:")
     task = None if replays else check_submit(_task(options.task), None, TEXT_MAX_CHARS)
     plugins = DEFAULT if replays else (*default_plugins(options.config), SHELL, FILES)
-    if task is not None:  # a command that does not exist is said before anything runs
-        parse(task, {command.name: command for plugin in plugins for command in plugin.commands})
     rt = open_runtime(
         options.config,
         model=model,
@@ -85,6 +83,8 @@ def run(options: RunOptions, output: Output) -> int:
         store=options.store,
         folder=Path.cwd(),
     )
+    if task is not None:  # a command that does not exist is said before anything runs
+        parse(task, rt.commands)
     program = Program(output)
     return program.run(lambda: Run(options, program, rt, task).all())
 

@@ -21,6 +21,7 @@ openai_responses  from the events of a Responses stream to a reply
 openai_chat       from the chunks of a Chat Completions stream to a reply
 openai    openai:NAME, models of OpenAI and of servers that speak like it
 anthropic_dialect  how requests to Anthropic are written
+anthropic_schema   the schema of an answer as Anthropic's formats say it
 anthropic_input    from a prompt to the body of a Messages request
 anthropic_reply    from the events of a Messages stream to a reply
 anthropic  anthropic:NAME, models of Anthropic, and of servers that speak like it

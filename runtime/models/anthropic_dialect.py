@@ -17,6 +17,7 @@ class Dialect:
 
     adaptive: bool = True  # it thinks for as long as it finds useful
     budget: bool = True  # it thinks within a number of tokens, as older ones do
+    off: bool = True  # it can be told not to think
     effort: bool = True
     schema: bool = True  # of an answer
     cache: bool = True
@@ -33,8 +34,10 @@ def output_of(said: str) -> int:
 OPTIONS: Final = (
     Option("output", ("maximum allowed number of output tokens",), instead=output_of),
     Option("thoughts", ("signature", "thinking block", "redacted_thinking"), once=True),
+    Option("schema", ("format.schema", "grammar", "too complex"), once=True, unless="tools."),  # this one, not all
     Option("schema", ("output_config.format", "output_format", "json_schema", "structured output"), unless="tools."),
     Option("effort", ("output_config", "effort")),
+    Option("off", ("thinking", "disabled")),
     Option("adaptive", ("adaptive", "thinking")),
     Option("budget", ("budget_tokens", "thinking")),
     Option("cache", ("cache_control",)),

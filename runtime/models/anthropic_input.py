@@ -1,6 +1,6 @@
 """From a prompt to the body of a Messages request."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -8,13 +8,14 @@ import msgspec
 
 from callboard.actors.model import Developer, Prompt, ToolSpec, User
 from callboard.runtime.models.anthropic_dialect import Dialect
+from callboard.runtime.models.anthropic_schema import answer_schema
 from callboard.runtime.models.history import NOTE, NOTHING_ASKED, Answered, Entry, Said, arguments_text, paired
-from callboard.runtime.models.strict import strict_schema
-from callboard.runtime.models.wire import plain_name
+from callboard.runtime.models.wire import PARTS_GAP, plain_name
 
 PROVIDER: Final = "anthropic"
 GO_ON: Final = "(go on)"  # a request ends with words of the user, also where the model has not said its last one
 CACHED: Final = {"type": "ephemeral"}
+NO_WORD: Final = "(it failed without a word)"
 FOLLOWS: Final = "The last answer is one JSON value that follows this schema, and nothing else:\n{schema}"
 EFFORTS: Final = {"minimal": "low"}  # the others are named as they are
 BUDGET_TOKENS: Final = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384}
@@ -48,9 +49,9 @@ def messages_request(prompt: Prompt, model: str, dialect: Dialect, output_tokens
     system = prompt.system
     config: dict[str, Any] = {}
     if prompt.schema is not None:
-        if dialect.schema:
-            exact = strict_schema(prompt.schema, checked=False)
-            config["format"] = {"type": "json_schema", "schema": prompt.schema if exact is None else exact}
+        exact = answer_schema(prompt.schema) if dialect.schema else None
+        if exact is not None:
+            config["format"] = {"type": "json_schema", "schema": exact}
             sent.add("schema")
         else:
             follows = FOLLOWS.format(schema=msgspec.json.encode(prompt.schema).decode())
@@ -64,6 +65,8 @@ def messages_request(prompt: Prompt, model: str, dialect: Dialect, output_tokens
     tools = [_tool(spec) for spec in prompt.tools]
     if tools:
         body["tools"] = tools
+        if dialect.cache:
+            tools[-1]["cache_control"] = CACHED  # agents of one tree share them under systems of their own
     return Written(body, frozenset(sent), {plain_name(spec.name): spec.name for spec in prompt.tools})
 
 
@@ -78,6 +81,9 @@ def _think(
 ) -> None:
     """How hard it should think, in the words that it knows."""
     if effort == "none":
+        if dialect.off:
+            body["thinking"] = {"type": "disabled"}
+            sent.add("off")
         return
     if dialect.effort:
         config["effort"] = EFFORTS.get(effort, effort)
@@ -105,7 +111,7 @@ def _loop_was_thought(entries: Sequence[Entry], model: str, dialect: Dialect) ->
     return True
 
 
-def _tool(spec: ToolSpec) -> Mapping[str, Any]:
+def _tool(spec: ToolSpec) -> dict[str, Any]:
     schema = spec.parameters
     if schema.get("type") != "object" or any(name in schema for name in TOP_LEVEL_REFUSED):
         kept = {name: value for name, value in schema.items() if name not in TOP_LEVEL_REFUSED}
@@ -145,13 +151,13 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _thoughts(said: Said, model: str, dialect: Dialect) -> dict[int, list[dict[str, Any]]]:
-    """The thoughts of this very model by their place, as it wants them back."""
+    """The thoughts of this very model by their place, as they were kept."""
     before = dict[int, list[dict[str, Any]]]()
     message = said.message
     for thought in message.thoughts if dialect.thoughts and not message.interrupted else ():
         own = thought.body if thought.provider == PROVIDER and isinstance(thought.body, dict) else {}
         if own.get("model") == model and isinstance(own.get("block"), dict):
-            before.setdefault(thought.at, []).append(dict(own["block"]))
+            before.setdefault(thought.at, []).append(own)
     return before
 
 
@@ -162,12 +168,33 @@ def _said(said: Said, model: str, dialect: Dialect, sent: set[str]) -> Iterator[
         return
     if before:
         sent.add("thoughts")
-    yield from before.get(0, ())
-    if text.strip():
-        yield _text(text)
+    yield from _blocks(before.get(0, ()))
+    yield from _paragraphs(text, [kept for kept in before.get(1, ()) if _inside(kept, text)])
     for at, one in enumerate(said.calls, 1):
-        yield from before.get(at, ())
+        yield from _blocks(kept for kept in before.get(at, ()) if at > 1 or not _inside(kept, text))
         yield {"type": "tool_use", "id": one.id, "name": plain_name(one.call.name), "input": _arguments(one)}
+
+
+def _blocks(thoughts: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    return (dict(kept["block"]) for kept in thoughts)
+
+
+def _inside(kept: Mapping[str, Any], text: str) -> bool:
+    """Whether this was thought between two parts of the text."""
+    after = kept.get("after")
+    return type(after) is int and after > 0 and bool(text[after:].strip())
+
+
+def _paragraphs(text: str, thoughts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The text, with what was thought between its parts."""
+    at = 0
+    for kept in thoughts:
+        if text[at : kept["after"]].strip():
+            yield _text(text[at : kept["after"]].removeprefix(PARTS_GAP))
+        yield from _blocks((kept,))
+        at = max(at, kept["after"])
+    if text[at:].strip():
+        yield _text(text[at:].removeprefix(PARTS_GAP))
 
 
 def _arguments(one: Answered) -> Any:
@@ -182,5 +209,7 @@ def _arguments(one: Answered) -> Any:
 
 
 def _result(one: Answered) -> dict[str, Any]:
-    content = {"content": one.text} if one.text.strip() else {}
-    return {"type": "tool_result", "tool_use_id": one.id, **content}
+    made: dict[str, Any] = {"type": "tool_result", "tool_use_id": one.id}
+    if one.failed:  # an error without a word is refused
+        return {**made, "content": one.text if one.text.strip() else NO_WORD, "is_error": True}
+    return {**made, "content": one.text} if one.text.strip() else made

@@ -128,7 +128,7 @@ class MessagesReply:
         """What it cost so far: later counts hold the earlier ones."""
         for name in COUNTS:
             if type(field(usage, name)) is int:
-                self._usage[name] = count_of(usage, name)
+                self._usage[name] = max(count_of(usage, name), self._usage.get(name, 0))
         self._reasoning = count_of(usage, "output_tokens_details", "thinking_tokens") or self._reasoning
 
     def reply(self) -> Reply:
@@ -140,18 +140,19 @@ class MessagesReply:
             raise judged(Refusal(code="content_policy_violation", message=why), self._asked)
         cut = self._reason in CUT
         blocks = list(self._blocks.values())
-        text, calls, thoughts, said = list[str](), list[Call](), list[Thought](), False
+        text = "".join(block.text() for block in blocks if block.kind == "text")
+        calls, thoughts, said = list[Call](), list[Thought](), 0
         for block in blocks:
             if block.kind == "text":
-                text += block.pieces
-                said = said or bool(block.pieces)
+                said += len(block.text())
             elif block.kind == "tool_use" and text_of(block.start, "name"):
                 calls.append(self._call(block, cut=cut and block is blocks[-1]))
             elif (body := _kept(block)) is not None:
                 at = len(calls) + 1 if calls or said else 0
-                thoughts.append(Thought(PROVIDER, block.text(), {"model": self._model, "block": body}, at))
+                inside = {"after": said} if at == 1 and said < len(text) else {}
+                thoughts.append(Thought(PROVIDER, block.text(), {"model": self._model, "block": body, **inside}, at))
         return Reply(
-            "".join(text),
+            text,
             calls,
             self._used(),
             truncated=cut,

@@ -22,6 +22,7 @@ class Answered:
     call: Call
     id: str
     text: str
+    failed: bool = False
 
 
 @attrs.frozen
@@ -41,13 +42,13 @@ def paired(messages: Iterable[PromptMessage]) -> list[Entry]:
     A call without a result gets one that says so, a result without a call is left out, and so is what says nothing.
     """
     entries: list[User | Developer | Assistant] = []
-    results: dict[int, dict[str, str]] = {}  # by the place of the answer that asked
+    results: dict[int, dict[str, Result]] = {}  # by the place of the answer that asked
     waiting: dict[str, int] = {}  # the id of an open call, and the place of the answer that asked
     for message in messages:
         if isinstance(message, Result):
             place = waiting.pop(message.call, None)
             if place is not None:
-                results.setdefault(place, {})[message.call] = message.text
+                results.setdefault(place, {})[message.call] = message
             continue
         if isinstance(message, Assistant):
             waiting.update((call.id, len(entries)) for call in message.calls)
@@ -61,9 +62,15 @@ def paired(messages: Iterable[PromptMessage]) -> list[Entry]:
             made.append(entry)
         elif entry.calls or entry.text.strip() or entry.thoughts:
             given = results.get(place, {})
-            calls = (Answered(call, _own(call.id, used), given.get(call.id, NO_RESULT)) for call in entry.calls)
+            calls = (_answered(call, _own(call.id, used), given.get(call.id)) for call in entry.calls)
             made.append(Said(entry, tuple(calls)))
     return made
+
+
+def _answered(call: Call, id_: str, result: Result | None) -> Answered:
+    if result is None:
+        return Answered(call, id_, NO_RESULT, failed=True)
+    return Answered(call, id_, result.text, result.failed)
 
 
 def _own(id_: str, used: set[str]) -> str:

@@ -101,7 +101,15 @@ CASES: Final = (
     Case(
         "quota",
         "{host} has no quota left for this account: add credit or raise its limit, then ask again.",
-        codes=("insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"),
+        codes=(
+            *("insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"),
+            *(
+                "enforced_spend_limit_reached",
+                "contract_spend_limit_reached",
+                "linked_organization_spend_limit_reached",
+            ),
+        ),
+        words=("credit balance is too low",),
     ),
     Case("payment", "{host} wants to be paid before it answers (402): add credit, then ask again.", statuses=(402,)),
     Case(
@@ -244,7 +252,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _AGAIN = re.compile(r"try again in ((?:\d+(?:\.\d+)?(?:ms|h|m|s))+)")
 _UNIT_S: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LIMITED: Final = (("x-ratelimit-", ("requests", "tokens")), ("anthropic-ratelimit-", ("requests", "tokens")))
+ANTHROPIC_LIMITS: Final = ("requests", "tokens", "input-tokens", "output-tokens")
+_LIMITED: Final = (("x-ratelimit-", ("requests", "tokens")), ("anthropic-ratelimit-", ANTHROPIC_LIMITS))
 
 
 def advised_s(refusal: Refusal) -> float | None:
@@ -324,7 +333,7 @@ def refusal_of(error: Any, *, status: int = 0, headers: Mapping[str, str] = NOTH
         message = body.get("message") or body.get("detail") or body.get("msg") or ""
         return Refusal(
             status=status,
-            code=_word(body.get("code")),
+            code=_word(body.get("code")) or _detailed(body.get("details")),
             type=_word(body.get("type")),
             message=message if isinstance(message, str) else repr(message)[:1000],
             headers=headers,
@@ -333,6 +342,11 @@ def refusal_of(error: Any, *, status: int = 0, headers: Mapping[str, str] = NOTH
     if text.lstrip()[:1] == "<":
         text = ""
     return Refusal(status=status, message=text, headers=headers)
+
+
+def _detailed(details: Any) -> str:
+    """The cause as one provider names it, beside a type that is wider."""
+    return _word(details.get("error_code")) if isinstance(details, Mapping) else ""
 
 
 def _word(value: Any) -> str:

@@ -12,6 +12,7 @@ from callboard.actors import Accepted, ModelChosen, ModelSaid, Refused, Reply, T
 from callboard.actors.plugin import Command, Did, Plugin
 from callboard.actors.testing import ScriptedModel
 from callboard.runtime import ModelConfig, RuntimeConfig, open_runtime
+from callboard.runtime.doors.cli import main
 from callboard.runtime.settings import PriceConfig
 
 from .hosted import events, until
@@ -166,3 +167,18 @@ async def test_a_session_out_of_memory_chooses_too():
         assert isinstance(await s.submit("two"), Accepted)
         await s.wait_idle()
         assert [type(one).__name__ for one in events(rt, "s")].count("ModelChosen") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("/model", 0, "model: scripted:demo"),
+        ("/model scripted:demo", 0, "model: scripted:demo, as before"),
+        ("/model nobody:x", 1, "model 'nobody:x' is not known"),
+    ],
+)
+def test_the_command_line_takes_it_too(line, code, says, capfd):
+    """As any other command of a session."""
+    assert main(["run", line, "--model", "scripted:demo", "--store", "memory"]) == code
+    shown = capfd.readouterr()
+    assert says in shown.out + shown.err

@@ -268,7 +268,7 @@ def test_what_a_server_does_not_know_is_left_out_from_then_on():
     wire = WIRES["messages"]
 
     async def used(model: ProviderModel) -> list[str]:
-        asked = prompt(User("hi"), effort="high", schema={"type": "object"})
+        asked = prompt(User("hi"), effort="high", schema={"type": "object", "properties": {"a": {"type": "null"}}})
         return [(await model.reply(asked, Said())).text for _ in range(2)]
 
     with sse_server(lambda heard: unknown(heard, wire)) as server:

@@ -14,7 +14,7 @@ from tests.wires import messages_lines, whole
 from callboard.actors.events import Call, Thought
 from callboard.actors.model import Assistant, Developer, Result, ToolSpec, User
 from callboard.runtime.models.anthropic_dialect import OUTPUT_LEAST_TOKENS, OUTPUT_TOKENS, Dialect, output_of
-from callboard.runtime.models.anthropic_input import CACHED, GO_ON, messages_request
+from callboard.runtime.models.anthropic_input import CACHED, GO_ON, NO_WORD, messages_request
 from callboard.runtime.models.history import NO_RESULT, NOTHING_ASKED
 from callboard.runtime.models.provider import encoded
 
@@ -83,7 +83,7 @@ def test_a_whole_conversation():
                 "role": "user",
                 "content": [
                     {"type": "tool_result", "tool_use_id": "a", "content": "1"},
-                    {"type": "tool_result", "tool_use_id": "b", "content": NO_RESULT},
+                    {"type": "tool_result", "tool_use_id": "b", "content": NO_RESULT, "is_error": True},
                     text("wait"),
                 ],
             },
@@ -131,21 +131,67 @@ def test_only_thoughts_of_this_model_go_back_and_in_their_place():
 
 
 def test_what_was_sent_before_is_read_from_the_cache():
-    """The system and the last two messages of the user are marked, and nothing is marked that may not be."""
+    """The last tool, the system and the last two messages of the user: four marks, which is all that may be."""
     messages = [
         one for number in range(3) for one in (User(f"u{number}"), Assistant(f"a{number}", (), thoughts=(own(),)))
     ]
-    body = asked(*messages, User("end"), system="sys", dialect=Dialect())
+    body = asked(*messages, User("end"), system="sys", dialect=Dialect(), tools=TOOLS)
     marked = [block for one in body["messages"] for block in one["content"] if "cache_control" in block]
     assert marked == [{**text("u2"), "cache_control": CACHED}, {**text("end"), "cache_control": CACHED}]
     assert body["system"] == [{**text("sys"), "cache_control": CACHED}]
+    assert [spec.get("cache_control") for spec in body["tools"]] == [None, None, CACHED]
+    plain = asked(*messages, system="sys", tools=TOOLS)
+    assert "cache_control" not in json.dumps(plain)
+
+
+def test_results_that_failed_say_so():
+    """An error without a word gets one; a result without a word has none."""
+    calls = tuple(Call("f", "{}", id_) for id_ in "abc")
+    results = (Result("a", "f", "no", failed=True), Result("b", "f", " ", failed=True), Result("c", "f", ""))
+    body = asked(User("hi"), Assistant("", calls), *results)
+    assert body["messages"][2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "a", "content": "no", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "b", "content": NO_WORD, "is_error": True},
+        {"type": "tool_result", "tool_use_id": "c"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ([3], ["one", "t3", "two", "use"]),
+        ([3, 3], ["one", "t3", "t3", "two", "use"]),
+        ([0], ["one\n\ntwo", "t0", "use"]),
+        ([8], ["one\n\ntwo", "t8", "use"]),
+        ([-1], ["one\n\ntwo", "t-1", "use"]),
+        (["3"], ["one\n\ntwo", "t3", "use"]),
+        ([5, 3], ["one\n\n", "t5", "t3", "two", "use"]),
+    ],
+)
+def test_a_thought_between_two_texts_goes_back_between_them(after, said):
+    """It stands where it was thought; a place that the text does not have is the one before the call."""
+    thoughts = tuple(
+        Thought(
+            "anthropic",
+            "",
+            {"model": "claude-x", "block": {"type": "thinking", "thinking": f"t{at}", "signature": "s"}, "after": at},
+            1,
+        )
+        for at in after
+    )
+    body = asked(User("hi"), Assistant("one\n\ntwo", (A,), thoughts=thoughts))
+    blocks = body["messages"][1]["content"]
+    assert said == [block.get("text") or block.get("thinking") or "use" for block in blocks]
+    alone = asked(User("hi"), Assistant("one\n\ntwo", thoughts=thoughts))["messages"][1]["content"]
+    assert alone[-1]["type"] == "text"
 
 
 @pytest.mark.parametrize(
     ("effort", "dialect", "most", "thinking", "named"),
     [
         (None, Dialect(), None, None, None),
-        ("none", Dialect(), None, None, None),
+        ("none", Dialect(), None, {"type": "disabled"}, None),
+        ("none", Dialect(off=False), None, None, None),
         ("minimal", Dialect(), None, {"type": "adaptive", "display": "summarized"}, "low"),
         ("high", Dialect(), None, {"type": "adaptive", "display": "summarized"}, "high"),
         ("high", Dialect(adaptive=False), None, {"type": "enabled", "budget_tokens": 16_384}, "high"),

@@ -116,6 +116,43 @@ def test_what_was_thought_goes_back_as_it_came():
     ]
 
 
+def test_what_was_thought_between_two_texts_goes_back_between_them():
+    """Also where the answer has no call; what was thought after the last word is kept, and not sent."""
+    seal = {"model": "claude-x", "block": {"type": "redacted_thinking", "data": "d"}}
+    reply = heard(
+        *block(0, "redacted_thinking", data="d"),
+        *block(1, "text", "one"),
+        *block(2, "redacted_thinking", data="d"),
+        *block(3, "text", "two"),
+        *block(4, "redacted_thinking", data="d"),
+        *(ended(), STOP),
+    )
+    assert reply.thoughts == [
+        Thought("anthropic", "", seal),
+        Thought("anthropic", "", {**seal, "after": 3}, 1),
+        Thought("anthropic", "", seal, 1),
+    ]
+    answer = Assistant(reply.text, thoughts=tuple(reply.thoughts))
+    sent = messages_request(prompt(User("hi"), answer, User("on")), "claude-x", Dialect(cache=False)).body
+    assert sent["messages"][1]["content"] == [
+        *(seal["block"], {"type": "text", "text": "one"}),
+        *(seal["block"], {"type": "text", "text": "two"}),
+    ]
+
+
+def test_counts_never_shrink():
+    """Later counts hold the earlier ones, and a server that leaves some at zero takes nothing back."""
+    start = {"usage": {"input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 1}}
+    last = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 9}
+    reply = heard(
+        {"type": "message_start", "message": start},
+        *block(0, "text", "x"),
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last},
+        STOP,
+    )
+    assert reply.usage == Usage(12, 7, 9)
+
+
 @pytest.mark.parametrize(
     ("between", "text"),
     [((), "onetwo"), (block(1, "thinking", "hm"), "one\n\ntwo"), (block(1, "web_search_tool_result"), "one\n\ntwo")],

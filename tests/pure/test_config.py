@@ -185,6 +185,7 @@ def test_more_for_requests_is_no_part_of_what_they_have():
     assert {"top_k": 40, "a": [1]} == config_of({"model": {"extra_body": {"top_k": 40, "a": [1]}}}).model.extra_body
     (mistake,) = mistakes_of({"model": {"extra_body": {"stream": False, "top_k": 40}}})
     assert "extra_body takes what requests do not have already, and they have stream @ $.model.extra_body" == mistake
+    assert ("expected a table, got int @ $.model.extra_body",) == mistakes_of({"model": {"extra_body": 3}})
 
 
 @pytest.mark.parametrize("path", leaves(RuntimeConfig), ids=".".join)
