@@ -26,6 +26,7 @@ from callboard.runtime.waiting import Pending
 LOGGER = logging.getLogger("callboard")
 AGAIN: Final = Intensity(restarts_max=1000, period_s=1.0)  # a connection waits itself before it tries again
 NAME: Final = "mcp"
+NOT_YET: Final = "MCP server %s is not ready after %g s (wait_s): its tools are there once it is"
 
 
 def servers_of(config: RuntimeConfig, folder: str) -> dict[str, Server]:
@@ -90,6 +91,8 @@ class Connections:
             await self._settled.get()
         finally:
             timer.cancel()
+        for name in (one.server.name for one in self.all if not one.tried):
+            LOGGER.warning(NOT_YET, name, max(waits_s))
 
     def _changed(self) -> None:
         """(a connection) Its tools or its phase changed."""

@@ -109,14 +109,15 @@ async def test_a_server_that_is_down_holds_nobody():
         assert "x" == (await (await rt.create()).run("go")).last_message
 
 
-async def test_a_server_that_is_slow_is_waited_for_only_so_long():
-    """A runtime opens without it after `wait_s`."""
+async def test_a_server_that_is_slow_is_waited_for_only_so_long(caplog):
+    """A runtime opens without it after `wait_s`, and says so."""
     silent = raw(wait_s=0.2)
     silent["args"] = [*silent["args"], "silent"]
     began_s = time.monotonic()
     async with open_runtime(configured(raw=silent)) as rt:
         assert time.monotonic() - began_s < 5
         assert {"mcp/raw": "connecting"} == phases(rt)
+    assert "MCP server raw is not ready after 0.2 s (wait_s): its tools are there once it is" in caplog.text
     assert not descendants()
 
 
