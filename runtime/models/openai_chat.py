@@ -44,6 +44,7 @@ class ChatReply:
         self._tools, self._asked, self._say = tools, asked, say
         self._said: list[str] = []
         self._calls: list[Asking] = []
+        self._placed: dict[int | str | None, Asking] = {}  # the last call of each place
         self._reason = ""
         self._usage: Usage | None = None
         self.done = False
@@ -112,7 +113,7 @@ class ChatReply:
     def _under_way(self, delta: Mapping[str, Any], name: str) -> Asking:
         """The call that a piece belongs to: by its place, else the last one, unless its id or its name is a new one."""
         index, id_ = delta.get("index"), text_of(delta, "id")
-        known = next((one for one in reversed(self._calls) if one.index == index), None)
+        known = self._placed.get(index) if isinstance(index, int | str | None) else None
         if known is None and index is not None and self._calls and self._calls[-1].index is None and not name:
             known = self._calls[-1]
         new_id = known is not None and bool(id_) and bool(known.id) and id_ != known.id
@@ -122,6 +123,8 @@ class ChatReply:
         if known is None or (new_id and bool(name)) or again:
             known = Asking(index)
             self._calls.append(known)
+            if isinstance(index, int | str | None):
+                self._placed[index] = known
         return known
 
     def reply(self) -> Reply:

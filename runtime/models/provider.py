@@ -217,7 +217,8 @@ class Taking:
                 raise Unreadable(f"its answer is larger than {EVENT_BYTES_MAX:,} bytes")
             return False
         for event in self._events.feed(chunk):
-            self._made.feed(event)
+            if not self._made.done:  # what follows the last event that counts is nothing
+                self._made.feed(event)
         return self._made.done
 
     def finish(self) -> None:

@@ -90,7 +90,8 @@ def hidden(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
         if secret and secret != NO_KEY:
             text = text.replace(secret, HIDDEN)
-    line = " ".join(_KEY_LIKE.sub(HIDDEN, text[: SAID_MAX_CHARS * 8]).split())
+    said = _KEY_LIKE.sub(HIDDEN, text[: SAID_MAX_CHARS * 8])
+    line = " ".join("".join(char if char.isprintable() else " " for char in said).split())
     return line if len(line) <= SAID_MAX_CHARS else line[: SAID_MAX_CHARS - 1] + "…"
 
 

@@ -157,6 +157,22 @@ def test_fifty_at_once(wire):
         assert use(server, wire, used) == {HELLO.text, "50"}
 
 
+@over_each_wire
+def test_what_follows_the_end_is_nothing(wire):
+    """Another answer behind the last word, in the same bytes, is not taken."""
+    with sse_server([Answer(pieces=(wire.events(HELLO, 1) + wire.events(Spoken(text="again"), 1),))]) as server:
+        reply = ask(server, wire)
+    assert (reply.text, len(reply.calls)) == (HELLO.text, 1)
+
+
+@over_each_wire
+def test_what_a_server_writes_into_its_error_is_one_plain_line(wire):
+    """Escapes for terminals and breaks of lines are taken out."""
+    with sse_server([refusal(418, "teapot \x1b[31m\r\n\x00 short")]) as server:
+        error = failure(server, wire)
+    assert str(error).endswith("refused (418): teapot [31m short")
+
+
 def body(message: str = "Why.", kind: str = "invalid_request_error") -> dict[str, Any]:
     """An error as Anthropic writes it."""
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
