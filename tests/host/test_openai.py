@@ -1,10 +1,11 @@
 """OpenAI models over a real connection with the real SDK: answers, cancellation, cuts, dialects, keys, first use."""
 
 import random
+import time
 
 import pytest
 import trio
-from tests.pure.openai_samples import TOOLS, Said, asks, chunk, ended, function, message, prompt, reasoning
+from tests.pure.openai_samples import TOOLS, Said, asks, chatted, chunk, ended, function, message, prompt, reasoning
 from tests.sse_server import Answer, Heard, Piece, answer, in_pieces, sse, sse_server
 
 from callboard.actors.events import Call, Thought, Usage
@@ -231,3 +232,12 @@ def test_signs_of_life():
         ask(server, said=said)
     assert {("", "text")} == set(said)
     assert len(said) >= len(pieces)
+
+
+def test_many_calls_are_taken_as_quickly_as_few():
+    """Each piece finds its call without a look at all others."""
+    calls = [asks((at, f"c{at}", "cut", '{"path":"x"}')) for at in range(20_000)]
+    began_s = time.process_time()
+    reply = chatted(*calls, chunk("stop"))
+    assert len(reply.calls) == 20_000
+    assert time.process_time() - began_s < 3

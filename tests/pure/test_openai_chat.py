@@ -1,6 +1,5 @@
 """From chat chunks to replies, in the dialects of servers that speak like OpenAI."""
 
-import time
 from typing import Any
 
 import pytest
@@ -258,12 +257,3 @@ def test_no_server_brings_it_down(chunks):
         assert isinstance(chatted(*chunks, "[DONE]"), Reply)
     except ModelError:
         return
-
-
-def test_many_calls_are_taken_as_quickly_as_few():
-    """Each piece finds its call without a look at all others."""
-    calls = [asks((at, f"c{at}", "cut", '{"path":"x"}')) for at in range(20_000)]
-    began_s = time.process_time()
-    reply = chatted(*calls, STOP)
-    assert len(reply.calls) == 20_000
-    assert time.process_time() - began_s < 3
